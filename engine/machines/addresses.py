@@ -20,7 +20,10 @@ def connection_addresses() -> tuple[str, str]:
     if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
         return local_address(launcher), launcher
     parts = os.environ.get("SSH_CONNECTION", "").split()
-    return (parts[2], parts[0]) if len(parts) == 4 else ("", "")
+    if len(parts) != 4:
+        return "", ""
+    client_address, _client_port, server_address, _server_port = parts
+    return server_address, client_address
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:

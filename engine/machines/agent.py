@@ -116,7 +116,10 @@ def _serve(
 def launch_workers(
     request: NodeRequest, rendezvous: Rendezvous, listener: socket.socket | None, node_socket: str
 ) -> dict[int, int | None]:
-    """Run the workers until all have ended. Return their exit codes by rank, or None for those that torch has ended."""
+    """Run the workers until all have ended. Return their exit codes by rank, or None for those that torch has ended.
+
+    This registers Footplate's rendezvous with torch in this process.
+    """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
@@ -154,7 +157,7 @@ def launch_workers(
     )
     try:
         elastic_launch(config, worker.run)(node_socket)
-    except ChildFailedError as error:
+    except ChildFailedError as error:  # lists only the workers that failed by themselves
         return dict.fromkeys(ranks) | {rank: failure.exitcode for rank, failure in error.failures.items()}
     finally:
         shutil.rmtree(logs, ignore_errors=True)

@@ -80,12 +80,13 @@ def _test_exchange(store: dist.Store, request: ConnectionTest) -> str:
         elif request.rank:
             _all_reduce_in_pair(store, request.rank, 1)  # only with rank 0
         else:
+            # In threads, since a machine that does not respond must not delay the others.
             others = range(1, request.ranks)
-            pairs = [threading.Thread(target=_answer_in_pair, args=(store, other), daemon=True) for other in others]
-            for pair in pairs:
-                pair.start()
-            for pair in pairs:
-                pair.join()
+            threads = [threading.Thread(target=_answer_in_pair, args=(store, other), daemon=True) for other in others]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
     except Exception as error:
         return _extract_last_line(error)
     return ""

@@ -35,13 +35,13 @@ class NotFetched(Exception):  # noqa: N818 - describes the outcome
 
 
 def list_files(name: str) -> int:
-    """Print the files of a local run that can be fetched, as lines of JSON, and return the exit code."""
+    """Print the files of a local run that can be fetched, as lines of JSON (`RunFile`). Returns the exit code."""
     run = find_run(name)
     if run is None:
         return 1
     for pattern in _PATTERNS:
         for path in sorted(run.path.glob(pattern)):
-            if not path.name.startswith("."):
+            if not path.name.startswith("."):  # a file that is being written
                 relative = path.relative_to(run.path).as_posix()
                 described = RunFile(run_id=run.run_id, path=relative, size_bytes=path.stat().st_size)
                 print(ENCODE.encode(described).decode())
@@ -94,7 +94,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
 
 def main() -> int:
     """Fetch the file that the arguments name. Print progress, the local path or the problem as lines of JSON."""
-    machine, name, path = sys.argv[1:]
+    host_name, run_name, path = sys.argv[1:]
     printed_at = 0.0
 
     def print_progress(copied: int, total: int) -> None:
@@ -103,11 +103,12 @@ def main() -> int:
             printed_at = time.monotonic()
             print(ENCODE.encode(FetchProgress(done_bytes=copied, total_bytes=total)).decode(), flush=True)
 
-    known = host(machine)
+    machine = host(host_name)
     try:
-        if known is None:
-            raise NotFetched(f"{machine} is not among your hosts.")
-        print(ENCODE.encode(FetchProgress(path=str(fetch(known, name, path, print_progress)))).decode())
+        if machine is None:
+            raise NotFetched(f"{host_name} is not among your hosts.")
+        fetched = fetch(machine, run_name, path, print_progress)
+        print(ENCODE.encode(FetchProgress(path=str(fetched))).decode())
     except (NotFetched, OSError) as error:
         print(ENCODE.encode(FetchProgress(problem=str(error))).decode())
     return 0

@@ -84,8 +84,7 @@ class FileTransfers:
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
-        self._run, self._command, self._log = run, command, log
-        self._keep = keep  # number of older checkpoints to keep
+        self._run, self._command, self._log, self._keep = run, command, log, keep
         self._pending: list[_Transfer] = []  # transfers whose callbacks have not been called
         self._requests: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()  # None ends the thread
         self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()  # with the error, or ""
@@ -161,7 +160,7 @@ class FileTransfers:
     def _copy(self, transfer: _Transfer) -> str:
         """Fetch or send a file. Returns the error, or "" if it succeeds.
 
-        If the transfer was interrupted, the connection is closed, and the partial copy of the file is removed.
+        If sending fails or a transfer was interrupted, the connection is closed, and a partial copy is removed.
         """
         try:
             connection = self._connect()
@@ -174,7 +173,7 @@ class FileTransfers:
             reason = getattr(error, "strerror", None) or str(error)
         if reason:
             self._disconnect()
-        remove_partial(self._run.path / transfer.path)
+            remove_partial(self._run.path / transfer.path)
         return reason
 
     def _connect(self) -> FileConnection:
@@ -204,21 +203,21 @@ class FileTransfers:
         if offer.problem:
             return offer.problem
         target = self._run.path / transfer.path
-        is_known = offer.sha256 == self._fetched.get(transfer.path) and target.exists()
-        if is_known:
+        is_unchanged = offer.sha256 == self._fetched.get(transfer.path) and target.exists()
+        if is_unchanged:
             connection.write(offer)  # requests the content from its end on, which is nothing
         else:
             partial = connection.receive(offer, target)
             if partial is None:
                 return "it did not arrive as it was sent"
             if transfer.path == LAST and self._last is not None and self._keep and target.exists():
-                with suppress(OSError):
+                with suppress(OSError):  # the file system may have no hard links
                     os.link(target, self._run.path / _get_older_path(self._last))
             os.replace(partial, target)
             self._fetched[transfer.path] = offer.sha256
         if transfer.path == LAST:
             previous, self._last = self._last, transfer.saved
-            if is_known and previous is not None and self._keep and self._requests.empty():
+            if is_unchanged and previous is not None and self._keep and self._requests.empty():
                 # The previous last.pt was replaced before it was fetched, but the machine may have kept it as an older
                 # checkpoint. Queued transfers come first.
                 self._receive(connection, _Transfer(path=_get_older_path(previous), on_done=transfer.on_done))
@@ -292,11 +291,12 @@ class NodeFiles:
         At most `last_bytes` of each are returned. The result is empty if the files already are in the original run
         folder.
         """
-        found = {}
-        for name in worker_file_names(rank) if self._is_copy else ():
-            with suppress(OSError):
-                found[name] = read_end(self.folder / name, last_bytes)
-        return found
+        files: dict[str, bytes] = {}
+        if self._is_copy:
+            for name in worker_file_names(rank):
+                with suppress(OSError):  # there is no traceback without an error
+                    files[name] = read_end(self.folder / name, last_bytes)
+        return files
 
     def close(self) -> None:
         """Remove the folder before this process exits, unless it is the original run folder or another node uses it.
@@ -304,8 +304,11 @@ class NodeFiles:
         If another thread is opening the folder, wait for at most a second. Later calls of `open` block forever.
         """
         self._opening.acquire(timeout=_JOIN_TIMEOUT_S)
+        if not self._is_copy:
+            return
         with suppress(OSError):
-            if self._is_copy and (self._lock is not None or _is_abandoned(self.folder / _LOCK)):
+            is_owner = self._lock is not None
+            if is_owner or _is_abandoned(self.folder / _LOCK):
                 _remove_folder(self.folder)
 
 
@@ -318,24 +321,27 @@ def node_folder(run_id: str) -> Path:
 
 
 def exchange(run_id: str) -> int:
-    """Serve a run's folder on this machine until the process that runs its workers exits. Returns the exit code."""
+    """Serve a run's folder on this machine to the supervisor. Returns the exit code when the connection is closed.
+
+    As soon as the node process that uses the folder exits, a thread exits this process, too.
+    """
     folder = node_folder(run_id)
 
-    def watch() -> None:
-        with suppress(OSError):
+    def exit_with_node() -> None:
+        with suppress(OSError):  # the node has removed the folder
             while not _is_abandoned(folder / _LOCK):
                 time.sleep(_LOCK_CHECK_S)
         os._exit(0)
 
     linux.name_process("footplate-files")
-    threading.Thread(target=watch, name="watch", daemon=True).start()
+    threading.Thread(target=exit_with_node, name="watch", daemon=True).start()
     return serve(folder, run_id, copies=(LAST,), writable=True)
 
 
 def make_scratch() -> Path:
     """Create a folder for this process's sockets and temporary files, and remove the folders of killed nodes.
 
-    Its path is short enough for a Unix socket. `tempfile` uses it from now on.
+    Its path is short enough for a Unix socket. The module `tempfile` uses it from now on in this process.
     """
     base = paths.runtime_folder()
     for folder in base.glob(f"{_SCRATCH_PREFIX}*"):

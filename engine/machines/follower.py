@@ -161,7 +161,7 @@ class Follower:
             self._report(FollowResult(folder=str(self._run.path)))
             return
         paths.write_atomically(self._run.job_file, found.job)
-        os.utime(self._run.job_file, (found.written, found.written))  # start of a run without events
+        os.utime(self._run.job_file, (found.written, found.written))  # counts as the start of a run without events
         self._log = self._log or EventLog(self._run.events_file)
         self._partial_line = b""
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
@@ -235,7 +235,7 @@ class Follower:
     # This machine
 
     def _report(self, result: FollowResult) -> None:
-        """Print for the parent process that the run was found, or the problem. Only the first call prints."""
+        """Print for the parent process that the run was found, or the problem. Later calls do nothing."""
         if not self._has_reported:
             self._has_reported = True
             print(ENCODE.encode(result).decode(), flush=True)

@@ -76,7 +76,12 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
     arguments += ["--dataset", dataset] if dataset else []
     arguments += ["--address", host.address] if host.address else []
     try:
-        done = _run_check(command_on(host, *arguments))
+        done = run_child(
+            command_on(host, *arguments),
+            timeout_s=_TIMEOUT_S,
+            cwd=str(paths.PACKAGES),
+            env=create_english_environment(),
+        )
         facts = _FACTS_DECODER.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
         return CheckedHost(host, facts=None, clock_offset_s=0.0, problems=[_describe_failure(host, error)])
@@ -124,14 +129,19 @@ class _Peer:
         return self.answer()
 
     def answer(self) -> ConnectionTestResult:
-        """Return the next result of the process. If the machine does not answer in time, the result is a failure."""
+        """Return the next result of the process.
+
+        If the machine does not answer in time, the process is killed, and the result is a failure.
+        """
         assert self._process.stdout is not None
-        with kill_after(self._process, _TIMEOUT_S):
+        line = b""
+        with suppress(subprocess.TimeoutExpired), kill_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
         try:
             return _RESULT_DECODER.decode(line)
         except NOT_DECODED:
             problem = f"it has ended, or has not answered within {_TIMEOUT_S:.0f} s"
+            # Without has_connected, a closed port would be reported. Such a failure is answered within seconds.
             return ConnectionTestResult(has_connected=True, problem=problem)
 
     def close(self) -> None:
@@ -141,7 +151,7 @@ class _Peer:
             self._process.stdin.close()
             self._process.wait(_EXIT_TIMEOUT_S)
         self._process.kill()
-        with self._process:
+        with self._process:  # closes its output and reaps it
             pass
 
 
@@ -155,11 +165,13 @@ def check_connections(checked: Sequence[CheckedHost]) -> list[Problem]:
     if len(hosts) < 2:
         return []
     infiniband = all(facts.infiniband for _, facts in hosts)
-    with ExitStack() as stack, ThreadPoolExecutor(max_workers=len(hosts) + 1) as pool:
+    with ExitStack() as stack, ThreadPoolExecutor(max_workers=len(hosts)) as pool:
         peers = [stack.enter_context(closing(_Peer(each, infiniband=infiniband))) for each, _ in hosts]
-        started = list(pool.map(_Peer.answer, peers))
+        first_results = list(pool.map(_Peer.answer, peers))  # sent when a process is ready for tests, or can't start
         problems = [
-            _create_problem(peer, result.problem) for peer, result in zip(peers, started, strict=True) if result.problem
+            _create_problem(peer, result.problem)
+            for peer, result in zip(peers, first_results, strict=True)
+            if result.problem
         ]
         if problems:
             return problems
@@ -173,7 +185,7 @@ def check_connections(checked: Sequence[CheckedHost]) -> list[Problem]:
 def _connect_all(
     pool: ThreadPoolExecutor, first: _Peer, others: Sequence[_Peer], backend: Literal["gloo", "nccl"]
 ) -> list[Problem]:
-    """Test if all `others` can connect to the machine `first`. Returns the problems."""
+    """Test if all `others` can connect to the machine `first` and exchange data with it. Returns the problems."""
     ranks = len(others) + 1
     opened = first.ask(ConnectionTest(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:
@@ -189,7 +201,7 @@ def _connect_all(
         for other, result in zip(others, results, strict=True)
         if result.problem
     ]
-    if first_result.result().problem and not problems:
+    if first_result.result().problem and not problems:  # with problems, its failure is probably their consequence
         problems.append(_create_connection_problem(first, others[0], first_result.result(), opened.port, backend))
     return problems
 
@@ -226,8 +238,3 @@ def _describe_failure(host: Host, error: OSError | subprocess.TimeoutExpired) ->
     if isinstance(error, subprocess.TimeoutExpired):
         return Problem("hosts", f"{host.title} has not answered within {_TIMEOUT_S:.0f} s.", "Check the network.")
     return Problem("hosts", f"{host.title} can't be checked: {error.strerror or error}.", "Try to log in with ssh.")
-
-
-def _run_check(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line of a check. Raises OSError and subprocess.TimeoutExpired."""
-    return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=create_english_environment())

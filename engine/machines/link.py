@@ -39,6 +39,7 @@ from engine.system.ssh import create_english_environment, ssh_command
 
 _CHUNK_BYTES = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
+_MAX_REPORTED_BYTES = 4096
 _JOIN_TIMEOUT_S = 1.0
 START_S = 60.0
 """Timeout in seconds for the start of a machine's shell, and also for the subsequent start of Python."""
@@ -131,7 +132,8 @@ class NodeLink(SelectedOutput[IO[bytes]]):
     def silence_reason(self, title: str) -> str:
         """Return an explanation if the machine has been silent for so long that it counts as lost, otherwise "".
 
-        `title` is the name of the machine for the user.
+        `title` is the name of the machine for the user. Before a machine counts as lost, its pending messages are
+        handled, which may call `on_message` and `on_end`.
         """
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
@@ -155,11 +157,13 @@ class NodeLink(SelectedOutput[IO[bytes]]):
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
-        """Wait for the command to exit. Returns its exit code and the end of its standard error."""
+        """Wait for the command to exit. Returns its exit code and the end of its standard error, or "" if unreadable."""
+        code = self._process.wait()
         with suppress(OSError), open_file(self._log) as stream:
-            stream.seek(max(self._log_start, os.fstat(stream.fileno()).st_size - 4096))
-            return self._process.wait(), stream.read().decode(errors="replace")
-        return self._process.wait(), ""
+            log_end = os.fstat(stream.fileno()).st_size
+            stream.seek(max(self._log_start, log_end - _MAX_REPORTED_BYTES))
+            return code, stream.read().decode(errors="replace")
+        return code, ""
 
     def close(self) -> None:
         """Close the command's input, which makes the machine stop everything that it has started."""

@@ -88,8 +88,10 @@ def fetch_weights(job: Job) -> str:
     command = [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(weights).decode()]
     done = run_child(command, timeout_s=None, cwd=str(paths.PACKAGES))
     causes = [event.cause for event in map(EVENT.decode, done.stdout.splitlines()) if isinstance(event, Failed)]
-    if causes or not done.returncode:
-        return causes[0] if causes else ""
+    if causes:
+        return causes[0]
+    if not done.returncode:
+        return ""
     return f"The process that downloads the pretrained weights {describe_exit(done.returncode)}."
 
 
@@ -160,13 +162,14 @@ class _Node:
             port = listener.getsockname()[1]
             rendezvous = msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port)
             self._link.send(Listening(address=rendezvous.address, port=port))
-        if host_of(request.specs[0].devices[request.specs[0].rank]):  # the supervisor samples its own machine
+        spec = request.specs[0]
+        if host_of(spec.devices[spec.rank]):  # the supervisor samples its own machine
             start_sampling(request, self._link.send)
         self._agent = agent.Agent(request, rendezvous, listener, self._workers.socket_path)
-        if self._is_cancelled:
+        if self._is_cancelled:  # before the agent existed
             self._agent.kill()
         codes = self._agent.exit_codes()
-        # SLURM sends one at the end of a job, which would come before the files are removed.
+        # At the end of a job, SLURM sends this signal, which would end the process before it removes its files.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
@@ -175,9 +178,9 @@ class _Node:
     def _adapt_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
         """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""
         assert self._files is not None
-        resume_from = spec.job.checkpoints.resume_from and str(
-            self._files.resume_from(spec.job.checkpoints.resume_from)
-        )
+        resume_from = spec.job.checkpoints.resume_from
+        if resume_from:
+            resume_from = str(self._files.resume_from(resume_from))
         return msgspec.structs.replace(
             spec,
             run_folder=str(self._files.folder),
@@ -308,7 +311,9 @@ def _find_missing_gpus(request: NodeRequest) -> tuple[tuple[str, ...], str]:
     if lost:
         return tuple(lost), " ".join(lost.values())
     missing = sorted(required - {gpu.uuid for gpu in state.gpus})
-    return (), f"There is no GPU {', '.join(missing)}. {state.nvml.message}".strip() if missing else ""
+    if not missing:
+        return (), ""
+    return (), f"There is no GPU {', '.join(missing)}. {state.nvml.message}".strip()
 
 
 if __name__ == "__main__":

@@ -131,11 +131,12 @@ class Node:
 class Nodes:
     """Machines that take part in one start of the workers, in the order of the job's devices.
 
-    Call `poll` often. Once all machines are connected to each other, their workers join the group given to `launch`.
+    Call `launch`, then `poll` often. Once all machines are connected to each other, their workers join `group`.
 
     Args:
         run: Run folder.
         specs: Specs of all workers.
+        group: Group that the workers join. It also receives failures of machines.
         selector: Selector that the caller polls.
         on_event: Receives events for the log.
         on_samples: Receives samples of the machines' devices.
@@ -149,6 +150,7 @@ class Nodes:
         self,
         run: RunFolder,
         specs: Sequence[WorkerSpec],
+        group: Group,
         selector: BaseSelector,
         *,
         on_event: Callable[[AnyEvent], object],
@@ -158,11 +160,11 @@ class Nodes:
     ) -> None:
         self._run = run
         self._job = specs[0].job
+        self._group = group
         self._selector = selector
         self._on_event, self._on_samples = on_event, on_samples
         self._attempt = attempt
         self._job_without_machine = job_without_machine
-        self._group: Group | None = None
         self._stage = _Stage.COMPARING
         self._has_waited = False  # True once a machine has waited in its queue
         self._inputs = _start_in_thread(lambda: digest_inputs(self._job))  # digests of the job's files on this machine
@@ -175,9 +177,8 @@ class Nodes:
     def has_quiet_node(self) -> bool:
         return any(node.is_quiet for node in self.nodes)
 
-    def launch(self, group: Group) -> None:
-        """Start to connect to all machines. Their workers will join `group`."""
-        self._group = group
+    def launch(self) -> None:
+        """Start to connect to all machines."""
         for node in self.nodes:
             self._connect(node)
 
@@ -188,10 +189,10 @@ class Nodes:
         for node in self.nodes:
             if node.files is not None:
                 node.files.poll()
-            if self._group is not None and any(each.has_ended and each.exit_code is None for each in node.workers):
+            if any(worker.has_ended and worker.exit_code is None for worker in node.workers):
                 self._group.extend()  # files of ended workers are still being copied
             if node.link is None:
-                if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
+                if time.monotonic() > node.retry_at and self._group.failure is None:
                     self._connect(node)
                 continue
             if reason := node.link.silence_reason(node.title):
@@ -245,8 +246,10 @@ class Nodes:
         return self._run.path / f"node-{self.nodes.index(node)}.log"
 
     def _compare(self) -> None:
-        """Compare the machines once all of them have reported their facts, then send them the missing files."""
-        assert self._group is not None
+        """Compare the machines once all of them have reported their facts, then send them the missing files.
+
+        If they differ in a way that would break the run, or have lost GPUs, the start fails instead.
+        """
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
             return
@@ -331,7 +334,7 @@ class Nodes:
         """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it."""
         assert node.link is not None
         assert node.facts is not None
-        # ssh doesn't connect to this machine, but the others know the address that it connected from.
+        # The facts of this machine have no address, since ssh doesn't connect to it. The others know where ssh came from.
         ssh_sources = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
         local_address = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(ssh_sources, "")
         if not local_address:
@@ -346,7 +349,6 @@ class Nodes:
 
         The other machines are sent its address, and all workers are added to the group.
         """
-        assert self._group is not None
         if len(self.nodes) > 1:
             text = (
                 f"The machines meet at {listening.address}, port {listening.port}, without a password. "
@@ -395,13 +397,14 @@ class Nodes:
         """Forward a message of a worker. If it refers to files that are on another machine, copy these first."""
         worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
-            return
+            return  # not a rank of this machine
         encoded = bytes(message.message)
         event = FROM_WORKER.decode(encoded) if encoded.startswith(_EVENTS_WITH_FILES) else None
-        without_folder = [each for each in self.nodes if not each.shares_folder]  # don't see the run folder
+        without_folder = [each for each in self.nodes if not each.shares_folder]
         if isinstance(event, CheckpointSaved) and node in without_folder:
             self._fetch_then_forward(node, worker, event, [event.path], [node])
         elif isinstance(event, Predicted) and without_folder:
+            # Each rank writes images of its samples, and rank 0 reports those of all ranks.
             images = (path for sample in event.samples for path in (sample.truth_png, sample.prediction_png) if path)
             missing = [path for path in dict.fromkeys(images) if not (self._run.path / path).exists()]
             self._fetch_then_forward(node, worker, event, missing, without_folder)
@@ -416,6 +419,9 @@ class Nodes:
         Each file is fetched from the first of the machines `sources` that has it. If a file can't be copied, a warning
         is forwarded instead of the event.
         """
+        if not files:
+            worker.on_message(event)
+            return
         remaining, first_error = len(files), ""
         # The transfers need this event to name the older checkpoint that a last.pt later becomes.
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
@@ -425,7 +431,7 @@ class Nodes:
             nonlocal remaining, first_error
             remaining -= 1
             first_error = first_error or error
-            if remaining <= 0:
+            if not remaining:
                 node.pending_events -= 1
                 text = f"A file could not be copied from {node.title}: {first_error}."
                 warning = Warned(code="not_copied", message=text, rank=worker.rank)
@@ -441,8 +447,6 @@ class Nodes:
             assert transfers is not None
             transfers.fetch(path, lambda error: fetch(path, machines[1:], error) if error else on_copied(""), saved)
 
-        if not files:
-            on_copied("")
         for path in files:
             fetch(path, sources, "no other machine has it")
 
@@ -493,9 +497,9 @@ class Nodes:
         During a restart of the workers, the run waits for the machine or continues without it. Otherwise, the workers
         are stopped with a failure.
         """
-        assert self._group is not None
-        can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
-        if not can_wait or node.facts is not None:
+        is_awaited = self._attempt > 0 and self._stage is _Stage.COMPARING and node.facts is None
+        if not is_awaited or time.monotonic() > self._give_up_at:
+            # A machine that has never answered probably can't be used at all.
             can_restart = self._attempt > 0 or (node.link is not None and node.link.has_answered)
             node.give_up()
             self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if can_restart else "error"))
@@ -515,7 +519,6 @@ class Nodes:
 
     def _fail(self, event: Failed) -> None:
         """End this start of the workers with the failure `event`, unless the group has a more certain one."""
-        assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
 
 

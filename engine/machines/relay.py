@@ -42,9 +42,8 @@ def relay(name: str) -> int:
     try:
         if run is None:
             raise FileNotFoundError(f"there is no run “{name}”")
-        found = RunFound(
-            run_id=run.run_id, job=read_file(run.job_file, MAX_FRAME_BYTES // 2), written=run.job_file.stat().st_mtime
-        )
+        job = read_file(run.job_file, MAX_FRAME_BYTES // 2)  # base64 makes it a third longer in the frame
+        found = RunFound(run_id=run.run_id, job=job, written=run.job_file.stat().st_mtime)
     except OSError as error:
         link.send(NodeFailed(cause=str(error)))
         return 1
@@ -55,14 +54,14 @@ def relay(name: str) -> int:
 
 
 class _Relay:
-    """Relay that sends the log of a local run to one follower. `_offset` is the number of bytes already sent."""
+    """Relay that sends the log of a local run to one follower."""
 
     def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
         self._link = link
         self._run = run
         self._requests: queue.SimpleQueue[LogRequest] = queue.SimpleQueue()
         self._log: IO[bytes] | None = None
-        self._offset = 0
+        self._offset = 0  # number of bytes of the log that the follower has
 
     def serve(self) -> None:
         """Wait for the follower's request, then send new lines of the log and changes of the run's state forever."""
@@ -97,7 +96,7 @@ class _Relay:
 
     def _open_log(self, request: LogRequest) -> None:
         """Open the log at the end of the follower's copy, or at the start if the copy belongs to another log."""
-        with suppress(OSError):
+        with suppress(OSError):  # `_send_log` opens a log that is missing now
             self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))
             is_same = self._log.tell() == request.offset and digest.hexdigest() == request.sha256

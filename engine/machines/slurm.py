@@ -59,7 +59,8 @@ def supervise_slurm(folder: Path) -> int:
     code = _supervise(run, this_node)
     if _was_warned(run):
         _record_state(run, job_id, "PENDING", "Requeued")
-        if not subprocess.run(["scontrol", "requeue", job_id], check=False).returncode:
+        requeued = subprocess.run(["scontrol", "requeue", job_id], check=False)
+        if requeued.returncode == 0:
             return code
     _record_state(run, job_id, "FAILED" if code else "COMPLETED")
     return code
@@ -82,7 +83,7 @@ def _supervise(run: RunFolder, this_node: str) -> int:
 
 
 def _record_state(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
-    """Record the state of the SLURM job in the run folder."""
+    """Record the state of the SLURM job in the run folder. Prints a message if that can't be written."""
     before = read_slurm(run.path)
     now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
     try:
@@ -99,7 +100,8 @@ def _create_local_job(run: RunFolder, this_node: str) -> Job:
     job, problems = load_job(run.job_file)
     if job is None:
         raise _CannotStart(" ".join(map(str, problems)))
-    names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != this_node)
+    names = run_slurm("", "scontrol", "show", "hostnames").split()
+    names.sort(key=lambda name: name != this_node)  # this node first, since it has rank 0
     if is_gpu(job.parallel.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
             node_devices = list(pool.map(partial(_read_gpu_uuids, this_node), names))
@@ -136,7 +138,10 @@ def _read_gpu_uuids(this_node: str, name: str) -> tuple[str, ...]:
 
 
 def _was_warned(run: RunFolder) -> bool:
-    """Return True if the run was paused because SLURM warned that the job's time is running out."""
+    """Return True if the run was paused because SLURM warned that the job's time is running out.
+
+    The run's log then has the warning, a signal, among the commands of the last execution.
+    """
     is_warned, event = False, None
     for event in run.events():
         if isinstance(event, RunStarted):

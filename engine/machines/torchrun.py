@@ -67,7 +67,10 @@ class TorchrunProcess:
         return range(first, first + self.local_world_size)
 
     def spec_file(self, rank: int) -> Path:
-        """Return the path of the file with the spec of a rank on this machine."""
+        """Return the path of the file with the spec of a rank on this machine.
+
+        It contains the start time of torchrun's agent, because a later agent may get the same process id.
+        """
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     if job is not None:
         problems += _find_mismatches(job, process)
     if job is None or errors(problems):
-        return _refuse(problems if process.local_rank == 0 else [])
+        return _refuse(problems if process.local_rank == 0 else [])  # once per machine
     if job.model.model_file_sha256:
         record_consent(job.model.name, job.model.model_file_sha256)  # only to the content named on the command line
     if not process.is_single_machine:
@@ -102,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     if process.rank == 0:
         return _supervise(job, process)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # rank 0 stops all ranks in order; torchrun kills the remaining ones
+        signal.signal(number, signal.SIG_IGN)  # rank 0, the supervisor, stops all ranks; torchrun kills remaining ones
     if process.local_rank > 0:
         return _train(_receive_spec(process))
     folder = paths.make_private_folder(node_folder(f"torchrun-{os.getpid()}"))
@@ -125,18 +128,19 @@ def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
 
 
 def _find_mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
-    """Return the problems that occur if a job does not match the processes that torchrun has started."""
-    found = []
+    """Return the reasons why the processes that torchrun has started can't train a job."""
+    problems = []
     if world_size(job) != process.world_size:
         message = f"The job has {counted(world_size(job), 'worker')}, and torchrun started {process.world_size}."
-        found.append(Problem("devices", message, "Start as many processes as the job has devices."))
+        problems.append(Problem("devices", message, "Start as many processes as the job has devices."))
     elif len({host_of(job.parallel.devices[rank]) for rank in process.local_ranks}) > 1:
         message = "torchrun's processes on this machine belong to devices of several machines."
-        found.append(Problem("devices", message, "Give --node-rank and --nproc-per-node as `footplate torchrun` does."))
+        remedy = "Give --node-rank and --nproc-per-node as `footplate torchrun` does."
+        problems.append(Problem("devices", message, remedy))
     if process.restarts:
         message = "Footplate does not continue a run that torchrun restarts."
-        found.append(Problem("", message, "Leave --max-restarts at 0, and `footplate resume` the run."))
-    return found
+        problems.append(Problem("", message, "Leave --max-restarts at 0, and `footplate resume` the run."))
+    return problems
 
 
 def _refuse(problems: list[Problem]) -> int:
@@ -162,21 +166,20 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
 def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
     """Write the specs of the other ranks on this machine to files, and return the spec of this process."""
     threads = max(1, usable_cores() // process.local_world_size)
-    local, *others = (
-        msgspec.structs.replace(
-            specs[rank],
-            threads=threads,
-            rendezvous=specs[rank].rendezvous if process.is_single_machine else BY_ENVIRONMENT,
-        )
-        for rank in process.local_ranks
-    )
+    local_specs = [msgspec.structs.replace(specs[rank], threads=threads) for rank in process.local_ranks]
+    if not process.is_single_machine:  # machines can't share a rendezvous file
+        local_specs = [msgspec.structs.replace(spec, rendezvous=BY_ENVIRONMENT) for spec in local_specs]
+    local, *others = local_specs
     for spec in others:
         paths.write_atomically(process.spec_file(spec.rank), ENCODE.encode(spec))
     return [local]
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec of this process. This may include the time that the run waits for its devices."""
+    """Wait for the spec of this process, which local rank 0 writes, read it, and delete its file.
+
+    This may include the time that the run waits for its devices.
+    """
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)
@@ -186,7 +189,10 @@ def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
 
 
 def _train(spec: WorkerSpec) -> int:
-    """Train as a rank other than 0, without a connection to the supervisor. Prints failures to torchrun's terminal."""
+    """Train as a rank other than 0, without a connection to the supervisor. Returns the exit code.
+
+    Failures are printed to torchrun's terminal.
+    """
     os.environ.update(worker_environment(spec))
     reader, writer = socket.socketpair()
     thread = threading.Thread(target=_print_failures, args=(reader,), name="channel", daemon=True)

@@ -182,7 +182,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
                     _receive_offer(channel, folder, request, copies)
                     continue
                 stream = open_file(folder / request.path)
-            except ConnectionLost:
+            except ConnectionLost:  # an OSError, but nobody is left to read the problem
                 raise
             except OSError as error:
                 channel.write(RunFile(path=request.path, problem=error.strerror or str(error)))
@@ -201,17 +201,17 @@ def _receive_offer(channel: Channel, folder: Path, offer: RunFile, copies: Seque
     If one of the files in `copies` has the same content, a link to it is created instead.
     """
     target = folder / offer.path
-    candidates = (folder / each for each in (offer.path, *copies))
-    same = next((each for each in candidates if file_sha256(each) == offer.sha256), None)
-    if same is None:
+    candidates = (folder / path for path in (offer.path, *copies))
+    existing = next((path for path in candidates if file_sha256(path) == offer.sha256), None)
+    if existing is None:
         partial = channel.receive(offer, target)
         if partial is None:
             raise OSError("it did not arrive as it was sent")
         os.replace(partial, target)
     else:
-        channel.write(offer)
-        if same != target:
+        channel.write(offer)  # requests the content from its end on, which is nothing
+        if existing != target:
             target.unlink(missing_ok=True)
-            os.link(same, target)
+            os.link(existing, target)
     remove_partial(target)
     channel.write(RunFile(path=offer.path))

@@ -89,7 +89,7 @@ class WorkerServer:
     def _serve(self, channel: socket.socket) -> None:
         """Send a worker its spec and the commands issued so far, and forward its messages until it disconnects.
 
-        Connections of other users are closed.
+        The first message, a `WorkerHello`, tells which worker it is. Connections of other users are closed.
         """
         pid, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         frames = Frames()

@@ -81,7 +81,7 @@ class Nodes(Protocol):
 
     @property
     def has_quiet_node(self) -> bool: ...
-    def launch(self, group: Group) -> None: ...
+    def launch(self) -> None: ...
     def poll(self) -> None: ...
     def close(self) -> None: ...
 
@@ -127,6 +127,8 @@ class Supervisor:
 
         local_devices = tuple(device for device in job.parallel.devices if not host_of(device))
         self._on_gpus = any(map(is_gpu, local_devices))  # GPUs of this machine
+        # On several machines, each one reports its lost GPUs when it reconnects.
+        self._checks_lost_gpus = self._on_gpus and not self._uses_other_machines
         self._selector = selectors.DefaultSelector()
         self._log = EventLog(run.events_file)
         endpoint.remove_stale_sockets()
@@ -190,7 +192,10 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _poll_once(self) -> None:
-        """Wait for messages, at most for a tick, and handle them. Then poll the log, sampler, notices and clients."""
+        """Wait for messages, at most for a tick, and handle them. Then poll the log, sampler, notices and clients.
+
+        This may open another socket, or end the run if another program has changed its log.
+        """
         for key, mask in self._selector.select(_SHORT_TICK_S if self._group.is_ending else _TICK_S):
             key.data(mask)
         self._log.retry()
@@ -300,13 +305,14 @@ class Supervisor:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
                 self._run,
                 specs,
+                self._group,
                 self._selector,
                 on_event=self._on_worker_event,
                 on_samples=self._on_samples,
                 attempt=self._attempt,
                 job_without_machine=self._restart_policy.job_without_machine,
             )
-            nodes.launch(self._group)
+            nodes.launch()
             self._nodes = nodes
             self._attempt += 1
             return
@@ -353,7 +359,7 @@ class Supervisor:
 
         The restart waits for at most `GPU_CHECK_S`.
         """
-        if self._state is not RunState.RESTARTING or not self._on_gpus or self._uses_other_machines:
+        if self._state is not RunState.RESTARTING or not self._checks_lost_gpus:
             return False
         return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
 
@@ -362,7 +368,7 @@ class Supervisor:
 
         With lost GPUs, the restarted workers would only fail again.
         """
-        if not self._on_gpus or self._uses_other_machines:
+        if not self._checks_lost_gpus:
             return
         lost = describe_lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
         if not lost:
@@ -452,7 +458,8 @@ class Supervisor:
 
     def _await_free_memory(self) -> None:
         """Wait for the GPUs to release their memory, and log the time until then. Give up after `MEMORY_RELEASE_TIMEOUT_S`."""
-        is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
+        was_used = bool(self._group.workers)  # False for a run that ended in the queue
+        is_free = not was_used or self._sampler.is_memory_free(self._state_since)
         if is_free or time.monotonic() > self._state_since + MEMORY_RELEASE_TIMEOUT_S:
             seconds = time.monotonic() - (self._group.ending_since or self._state_since)
             self._record(DevicesFree(seconds=round(seconds, 3), verified=is_free))
@@ -470,9 +477,10 @@ class Supervisor:
         if self._log.damage:
             return outcome, self._log.damage
         if self._group.forced and self._group.failure is None:
-            first, *others = sorted(self._group.forced)
-            ranks = f"Ranks {listed(map(str, (first, *others)))}" if others else f"Rank {first}"
-            return outcome, f"{ranks} did not exit when asked and {'were' if others else 'was'} killed."
+            ranks = listed(map(str, sorted(self._group.forced)))
+            is_single = len(self._group.forced) == 1
+            who, were = ("Rank", "was") if is_single else ("Ranks", "were")
+            return outcome, f"{who} {ranks} did not exit when asked and {were} killed."
         return outcome, ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
@@ -480,7 +488,7 @@ class Supervisor:
         self._state = RunState.FINISHED
         self._close_nodes()
         self._start_gate.close()
-        results = self._group.best or self._history  # of the log, if no worker has reported its own
+        results = self._group.best or self._history  # killed workers report no best metrics, but the log has them
         self._record(
             RunFinished(
                 outcome=outcome,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remov
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.worker import WorkerSpec
-from engine.machines import addresses
+from engine.machines import addresses, host_checks
 from engine.machines.host_checks import CheckedHost, check_connections
 from engine.machines.transfer import is_inside
 from engine.system import paths
@@ -202,3 +203,12 @@ def test_machines_connect_over_gloo() -> None:
     elsewhere = msgspec.structs.replace(facts, address="192.0.2.1")
     [problem] = check_connections([machines[0], CheckedHost(Host(name=""), elsewhere, 0.0, [])])
     assert "192.0.2.1" in problem.message
+
+
+def test_silent_machine_fails_connection_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_checks, "_TIMEOUT_S", 0.3)
+    silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    monkeypatch.setattr(host_checks, "command_on", lambda _host, *_arguments: silent)
+    facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1, address="127.0.0.1")
+    problems = check_connections([CheckedHost(Host(name=name), facts, 0.0, []) for name in ("node1", "node2")])
+    assert [problem.message.partition(":")[0] for problem in problems] == ["node1", "node2"]

@@ -95,9 +95,11 @@ class Run:
             make_worker_spec(job, rank=rank, run_folder=str(self.folder.path))
             for rank in range(len(job.parallel.devices))
         ]
+        self.group = Group(self.events.append, self.selector, len(specs), LIMITS)
         self.nodes = Nodes(
             self.folder,
             specs,
+            self.group,
             self.selector,
             on_event=self.events.append,
             on_samples=self.samples.append,
@@ -105,8 +107,7 @@ class Run:
             job_without_machine=lambda name: self.without,
         )
         self.nodes._inputs.result()
-        self.group = Group(self.events.append, self.selector, len(specs), LIMITS)
-        self.nodes.launch(self.group)
+        self.nodes.launch()
 
     def links(self) -> list[ScriptedLink]:
         return [node.link for node in self.nodes.nodes]  # type: ignore[misc]
