@@ -65,7 +65,7 @@ def read_past_run(run: RunFolder) -> PastRun | None:
     planned: Planned | None = None
     speeds: list[float] = []
     validated_images, validation_s = 0, 0.0
-    used: dict[str, list[int]] = {}
+    used: dict[str, list[int]] = {}  # used memory in bytes in each sample, by device
     for event in run.events():
         if isinstance(event, RunStarted):
             started, speeds, used = event, [], {}  # start over, because a later execution may have other devices
@@ -80,7 +80,7 @@ def read_past_run(run: RunFolder) -> PastRun | None:
                 if sample.memory_used_bytes is not None:
                     used.setdefault(sample.device, []).append(sample.memory_used_bytes)
     if started is None or planned is None or not speeds or statistics.median(speeds) <= 0:
-        return None
+        return None  # without a speed, it can't be scaled to another job
     names = {device.id: kind_of(device.name) for device in started.devices}
     return PastRun(
         run_id=run.run_id,
@@ -99,25 +99,25 @@ def kind_of(name: str) -> str:
     return name.partition(" (GPU ")[0]
 
 
-def read_past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
-    """Read the newest past runs of the job's model, at most `MAX_PAST_RUNS`.
+def read_past_runs(job: Job, runs: Iterable[RunSummary], cache: dict[str, PastRun | None]) -> list[PastRun]:
+    """Read the newest past runs of the job's model, at most `MAX_PAST_RUNS`, and add them to `cache`.
 
-    `runs` are sorted from newest to oldest. `known` caches past runs by id, with None for runs that have not trained.
+    `runs` are sorted from newest to oldest. `cache` has past runs by id, with None for runs that have not trained.
     """
-    found: list[PastRun] = []
+    past_runs: list[PastRun] = []
     for summary in runs:
         if summary.model != job.model.name:
             continue
-        if summary.run_id not in known or summary.state not in ENDED:
-            known[summary.run_id] = None
+        if summary.run_id not in cache or summary.state not in ENDED:  # an active run still gets new measurements
+            cache[summary.run_id] = None
             with suppress(OSError):
-                known[summary.run_id] = read_past_run(RunFolder(summary.folder))
-        past = known[summary.run_id]
-        if past is not None:
-            found.append(past)
-        if len(found) == MAX_PAST_RUNS:
+                cache[summary.run_id] = read_past_run(RunFolder(summary.folder))
+        past_run = cache[summary.run_id]
+        if past_run is not None:
+            past_runs.append(past_run)
+        if len(past_runs) == MAX_PAST_RUNS:
             break
-    return found
+    return past_runs
 
 
 def estimate(

@@ -34,7 +34,7 @@ FOLDER = "evaluations"
 
 # Decoders that exist before a thread needs them: msgspec crashes if two threads prepare the same type at once.
 _EVALUATION = msgspec.json.Decoder(Evaluation)
-_PARTS: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {
+_PART_DECODERS: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (Samples, Curves, Resamples)
 }
 
@@ -96,13 +96,14 @@ def read_evaluations(run_folder: Path) -> list[SavedEvaluation]:
 def _read_part(file: Path, kind: type[_Struct]) -> _Struct:
     """Read one file of a saved evaluation, whose content has the type `kind`. Raises DamagedEvaluation."""
     try:
-        decoded: _Struct = _PARTS[kind].decode(read_file(file, MAX_RESULT_BYTES))
+        decoded: _Struct = _PART_DECODERS[kind].decode(read_file(file, MAX_RESULT_BYTES))
         return decoded
     except (OSError, *NOT_DECODED) as error:
         raise _create_damage_error(file, error) from error
 
 
 def _create_damage_error(file: Path, error: Exception) -> DamagedEvaluation:
+    """Create the exception for a file of an evaluation that could not be read or decoded because of `error`."""
     why = error.strerror if isinstance(error, OSError) else str(error)
     return DamagedEvaluation(f"{file} can't be read: {why}")
 
@@ -137,11 +138,9 @@ def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
             )
             differences.append(Difference(entry=entry, first=value_1, second=value_2, difference=interval))
     mcnemar, only_first, only_second = None, None, None
-    if predictions_of(before.task) in ("class", "labels"):
-        only_first, only_second = (
-            _find_correct_only_in(samples_1, samples_2),
-            _find_correct_only_in(samples_2, samples_1),
-        )
+    if predictions_of(before.task) in ("class", "labels"):  # McNemar's test needs right and wrong predictions
+        only_first = _find_correct_only_in(samples_1, samples_2)
+        only_second = _find_correct_only_in(samples_2, samples_1)
         mcnemar = compute_mcnemar_test(len(only_first), len(only_second))
     return Comparison(
         first=before,
@@ -174,7 +173,7 @@ def _compute_interval(value: float, first: Sequence[float | None], second: Seque
 
     `first` and `second` are the values in the resamples of both evaluations.
     """
-    pairs = zip(first, second, strict=False)
+    pairs = zip(first, second, strict=False)  # because of a time limit, their numbers may differ
     differences = [after - before for before, after in pairs if before is not None and after is not None]
     if len(differences) < _MIN_RESAMPLES:
         return Interval(value)

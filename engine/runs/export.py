@@ -57,7 +57,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
     temporary = _choose_temporary_path(target)
     try:
         temporary.mkdir()
-        for path in _list_files_to_export(run, checkpoints):
+        for path in _list_files_to_export(run, checkpoints=checkpoints):
             copied = temporary / path.relative_to(run.path)
             copied.parent.mkdir(parents=True, exist_ok=True)
             with open_file(path) as source, copied.open("wb") as stream:
@@ -84,7 +84,7 @@ def export_zip(
     temporary = _choose_temporary_path(target)
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in _list_files_to_export(run, checkpoints):
+            for path in _list_files_to_export(run, checkpoints=checkpoints):
                 name = f"{run.run_id}/{path.relative_to(run.path).as_posix()}"
                 info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 # Weights can't be compressed.
@@ -105,20 +105,20 @@ def export_zip(
 
 def replace_home(text: bytes) -> bytes:
     """Replace the path of the user's home folder by ~ in a text."""
-    homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
+    homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}  # "/" is the home of some system users
     if not homes:
         return text
     pattern = b"|".join(re.escape(os.fsencode(home)) for home in sorted(homes, key=len, reverse=True))
     return re.sub(rb"(?<![\w.-])(?:" + pattern + rb")(?![\w.-])", b"~", text)
 
 
-def _list_files_to_export(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
+def _list_files_to_export(run: RunFolder, *, checkpoints: bool) -> Iterator[Path]:
     """Yield the files of a run that are exported: texts, evaluations and, if `checkpoints` is True, checkpoints."""
     for path in sorted(run.path.iterdir()):
         # Skip symbolic links, which may point to any file.
         if path.suffix in _TEXTS and path.is_file() and not path.is_symlink() and path != run.supervisor_file:
             yield path
-    for path in sorted(run.path.glob(f"{FOLDER}/[!.]*/{EVALUATION_FILE}")):
+    for path in sorted(run.path.glob(f"{FOLDER}/[!.]*/{EVALUATION_FILE}")):  # unfinished ones start with a dot
         if not any(each.is_symlink() for each in (path, *path.parents[:2])):
             yield path
     if checkpoints:
@@ -136,6 +136,7 @@ def _copy_content(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
 
 
 def _choose_temporary_path(target: Path) -> Path:
+    """Return a hidden path next to `target`, and so on the same disk, which an export uses until it is complete."""
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
@@ -159,7 +160,7 @@ def collect_problem_report(doctor: str) -> dict[str, str]:
     `doctor` is the output of `footplate doctor`. Private names are replaced.
     """
     names: list[str] = []
-    with suppress(OSError):
+    with suppress(OSError):  # a report without runs is still useful
         names = run_names()[:MAX_RUNS]
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(names, 1)}
     redactor = Redactor(_list_private_names(runs))
@@ -199,8 +200,9 @@ def _list_private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]
             yield notes.name or "", alias
             yield from ((tag, "<tag>") for tag in notes.tags)
             job = run.job()
-            planned = run.read_plan() if run_id in aliases else None
-            if planned is not None:  # short names would be replaced within words
+            planned = run.read_plan() if run_id in aliases else None  # only logs in the report contain class names
+            if planned is not None:
+                # Names of one or two letters would also be replaced where they don't mean the class.
                 yield from ((name, "<class>") for name in planned.classes if len(name) > 2)
             if job is None:
                 continue

@@ -43,7 +43,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job, load_job, save_job
 from engine.runs.notes import read_notes
-from engine.runs.slurm_job import read_slurm
+from engine.runs.slurm_job import SlurmJob, read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED, decode_file
 from engine.system.files import iterate_complete_lines, open_file, read_end
@@ -223,6 +223,11 @@ class RunFolder:
         """Read supervisor.json. Returns None if it is missing or invalid."""
         return decode_file(self.supervisor_file, _SUPERVISOR)
 
+    def is_supervised(self) -> bool:
+        """Return True if the supervisor in supervisor.json is alive, which it may be for a moment after its last event."""
+        supervisor = self.supervisor()
+        return supervisor is not None and supervisor.alive()
+
     def write_supervisor(self, content: SupervisorFile) -> None:
         """Replace supervisor.json atomically. Only this user can read the new file. Raises OSError."""
         temporary = self.supervisor_file.with_suffix(".part")
@@ -243,7 +248,8 @@ class RunFolder:
             for line in iterate_complete_lines(stream):
                 if line.startswith(prefix):
                     event = _decode_event(line)
-                    planned = event if isinstance(event, Planned) else planned
+                    if isinstance(event, Planned):
+                        planned = event
         return planned
 
     def last_event(self) -> AnyEvent | None:
@@ -265,7 +271,7 @@ class RunFolder:
         if is_alive:
             return "waiting" if isinstance(last, Waiting) else "running"
         if slurm is not None and supervisor is None:
-            return "starting" if slurm.is_active else "stopped" if slurm.state == "CANCELLED" else "interrupted"
+            return _get_state_before_supervisor(slurm)
         if supervisor is None and self._get_age_s() < START_GRACE_S:
             return "starting"
         # The supervisor may have written its last event in the meantime.
@@ -333,17 +339,17 @@ class RunFolder:
         older = older_checkpoints(self.checkpoints)
         return older[max(older)] if older else None
 
-    def worked_s(self, now: float | None = None) -> float:
-        """Return the total duration of all executions in seconds, excluding their time in the queue.
-
-        The current execution lasts until `now` (seconds since the epoch), or until its last event if `now` is None.
-        """
-        return self._compute_worked_s(self._read_beginning(), self.last_event(), now)
+    def worked_s(self) -> float:
+        """Return the total duration of all executions in seconds until the last event, without their time in the queue."""
+        return self._compute_worked_s(self._read_beginning(), self.last_event(), None)
 
     def _compute_worked_s(
         self, beginning: tuple[RunStarted, float] | None, last: AnyEvent | None, now: float | None
     ) -> float:
-        """Return the result of `worked_s`, given the result of `_read_beginning` and the last event."""
+        """Return the result of `worked_s`, given the result of `_read_beginning` and the last event.
+
+        If `now` (seconds since the epoch) is given, the current execution lasts until then.
+        """
         if last is None or beginning is None:
             return 0.0
         first, start = beginning
@@ -351,18 +357,23 @@ class RunFolder:
         tail = b"" if never_resumed else self._read_tail_of_execution(last)
         latest = _find_last_event(tail, RunStarted) or first
         if latest.execution > 1:
-            events_after = tail[tail.rfind(_get_event_prefix(RunStarted)) :].splitlines()[1:]
-            start = _find_queue_exit_time(latest, events_after)
+            lines_after_start = tail[tail.rfind(_get_event_prefix(RunStarted)) :].splitlines()[1:]
+            start = _find_queue_exit_time(latest, lines_after_start)
         earlier_executions_s = latest.worked_s
-        return earlier_executions_s + max(0.0, (last.time if now is None else now) - start)
+        end = last.time if now is None else now
+        return earlier_executions_s + max(0.0, end - start)
 
     def _read_tail_of_execution(self, last: AnyEvent) -> bytes:
-        """Return the end of the run's log. For a resumed run, it contains at least the events of the last execution."""
+        """Return the end of the run's log. For a resumed run, it contains at least the events of the last execution.
+
+        `last` is the last event in the log.
+        """
         supervisor, max_bytes = self.supervisor(), _TAIL_BYTES
         is_resumed = (supervisor is not None and supervisor.execution > 1) or (
             isinstance(last, RunFinished) and last.execution > 1
         )
         tail = _read_tail(self.events_file, max_bytes)
+        # A shorter tail is the entire log.
         while is_resumed and len(tail) == max_bytes and _get_event_prefix(RunStarted) not in tail:
             max_bytes *= 8
             tail = _read_tail(self.events_file, max_bytes)
@@ -380,6 +391,13 @@ class RunFolder:
                 return (event, _find_queue_exit_time(event, lines)) if isinstance(event, RunStarted) else None
         except OSError:
             return None
+
+
+def _get_state_before_supervisor(slurm: SlurmJob) -> State:
+    """Return the state of a run whose SLURM job is not pending, and which has never had a supervisor."""
+    if slurm.is_active:
+        return "starting"
+    return "stopped" if slurm.state == "CANCELLED" else "interrupted"
 
 
 @dataclass(frozen=True)
@@ -432,7 +450,8 @@ def _find_last_event(tail: bytes, kind: type[_Kind]) -> _Kind | None:
     """Return the last event of type `kind` in the end of a log, or None if there is none."""
     start = tail.rfind(_get_event_prefix(kind))
     end = tail.find(b"\n", start)
-    event = _decode_event(tail[start:end]) if 0 <= start < end else None
+    is_complete_line = 0 <= start < end
+    event = _decode_event(tail[start:end]) if is_complete_line else None
     return event if isinstance(event, kind) else None
 
 

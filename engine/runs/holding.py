@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ def measure_folder(folder: Path) -> FolderSize:
                 info = os.lstat(os.path.join(subfolder, name))
             except OSError:
                 continue
-            blocks = getattr(info, "st_blocks", -(-info.st_size // 512))  # not reported on Windows
+            blocks_of_size = math.ceil(info.st_size / 512)
+            blocks = getattr(info, "st_blocks", blocks_of_size)  # Windows does not report blocks
             checkpoint_bytes = info.st_size if Path(subfolder) == folder / "checkpoints" else 0
             total += FolderSize(info.st_size, checkpoint_bytes, 512 * blocks if info.st_nlink == 1 else 0)
     return total

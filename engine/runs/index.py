@@ -44,10 +44,10 @@ _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 class _Content(msgspec.Struct, array_like=True):
     """Content of the cache of run summaries.
 
-    `form` is its format version, and `fields` are those of `RunSummary`.
+    `fields` are those of `RunSummary`, and `root` is the runs folder.
     """
 
-    form: int
+    format_version: int
     fields: tuple[str, ...]
     root: str
     runs: dict[str, tuple[_Stamp, RunSummary]]
@@ -115,7 +115,7 @@ class RunIndex:
         except (OSError, *NOT_DECODED):
             return {}
         expected = (_FORMAT_VERSION, RunSummary.__struct_fields__, str(self._root))
-        return content.runs if (content.form, content.fields, content.root) == expected else {}
+        return content.runs if (content.format_version, content.fields, content.root) == expected else {}
 
     def _save(self) -> None:
         """Write the cache of run summaries to the disk, with a checksum before its content."""
@@ -137,6 +137,7 @@ def find_run(name: str) -> RunFolder | None:
     exact = next((run for run in runs if run.run_id == name), None)
     if exact is not None or not name:
         return exact
+    # The name of a run is in its notes or its job, so all summaries are needed.
     named = next((run.run_id for run in RunIndex().summaries() if run.name == name), None)
     if named is not None:
         return next((run for run in runs if run.run_id == named), None)

@@ -141,11 +141,11 @@ class Preloader:
 
     def _on_message(self, line: str) -> None:
         """Handle a line from the child process, "ready" or "started PID FOLDER"."""
-        word, _, rest = line.partition(" ")
+        word, _, arguments = line.partition(" ")
         if word == "ready":
             self.ready = True
         elif word == "started":
-            pid, _, folder = rest.partition(" ")
+            pid, _, folder = arguments.partition(" ")
             self._pending.pop(folder, None)
             self.pids[folder] = int(pid)
 
@@ -166,6 +166,5 @@ class Preloader:
                 process.wait()
         pending, self._pending = self._pending, {}
         for folder, run in pending.items():
-            supervisor = run.supervisor()
-            if supervisor is None or not supervisor.alive():
+            if not run.is_supervised():  # otherwise, the child has started it without confirming this
                 self.pids[folder] = start_supervisor(run)

@@ -42,9 +42,10 @@ def headline_metric(run: RunSummary) -> tuple[str, float] | None:
 
     It is the first metric that is a percentage, or else the first metric.
     """
-    chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
-    chosen = chosen or next(iter(run.best), None)
-    return (chosen, run.best[chosen]) if chosen is not None else None
+    measures = {name: find_measure("", name) for name in run.best}
+    percentages = (name for name, measure in measures.items() if measure is not None and measure.percent)
+    headline = next(percentages, None) or next(iter(run.best), None)
+    return (headline, run.best[headline]) if headline is not None else None
 
 
 def format_best_metric(run: RunSummary, write: Callable[..., str] = metric_value) -> str:

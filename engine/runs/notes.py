@@ -36,8 +36,9 @@ _NOTES = msgspec.json.Decoder(RunNotes)
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Split a text at commas into tags, without duplicates."""
-    return tuple(dict.fromkeys(tag for part in text.split(",") if (tag := " ".join(part.split()))))
+    """Split a text at commas into tags, without duplicates and superfluous spaces."""
+    tags = (" ".join(tag.split()) for tag in text.split(","))
+    return tuple(dict.fromkeys(filter(None, tags)))
 
 
 def read_notes(folder: Path) -> RunNotes:

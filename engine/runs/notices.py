@@ -222,4 +222,5 @@ def has_session_bus() -> bool:
 
 
 def _create_warning(name: str, message: str, remedy: str) -> Problem:
+    """Create a problem with the setting `name`, or with all settings if it is "", that does not block a run."""
     return Problem(name, message, remedy, "warning")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,8 +22,6 @@ from engine.system.format import counted
 
 CHANGEABLE = frozenset(fields_with_trait("resume"))
 """Job fields that may change when a run is resumed."""
-
-_NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def read_resumable(run: RunFolder) -> ResumableRun:
     return ResumableRun(run.run_id, job, tuple(problems), run.state())
 
 
-def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
+def job_to_resume(run: RunFolder, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """Return the job with which a run on disk is resumed with `changes`, and the problems that prevent this.
 
     See `changed_job`. A run under SLURM is resumed only on devices given in `changes`.
@@ -77,7 +74,7 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
     invalid_names = {problem.field for problem in invalid}
     problems += invalid
     for name in changes:
-        is_fixed = name in FIELDS and name not in CHANGEABLE | invalid_names
+        is_fixed = name in FIELDS and name not in CHANGEABLE | invalid_names  # invalid fields have a problem already
         if is_fixed and not _are_equal(values[name], changes[name]):
             problems.append(_create_unchangeable_problem(name, FIELDS[name].label))
     if job is not None:
@@ -122,22 +119,22 @@ def _are_equal(before: Any, after: Any) -> bool:
 
 def _find_option_problems(before: Job, after: Job) -> list[Problem]:
     """Return a problem for each changed option that must keep its value when a run is resumed."""
-    known = {
+    options = {
         field.name: field
         for field in load_catalogue().options_of(before.task, before.model.name, before.resolved_strategy)
     }
     changed = {
         name
         for name in before.options.keys() | after.options.keys()
-        if _get_option_value(before, name, known) != _get_option_value(after, name, known)
+        if _get_option_value(before, name, options) != _get_option_value(after, name, options)
     }
-    fixed = [known[name] for name in sorted(changed & known.keys()) if "resume" not in known[name].traits]
+    fixed = [options[name] for name in sorted(changed & options.keys()) if "resume" not in options[name].traits]
     return [_create_unchangeable_problem(f"options.{field.name}", field.label) for field in fixed]
 
 
-def _get_option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
-    """Return the value of an option in a job, or its default, or None if the option is neither set nor `known`."""
-    return job.options.get(name, known[name].default if name in known else None)
+def _get_option_value(job: Job, name: str, options: Mapping[str, Field]) -> Any:
+    """Return the value of an option in a job, or its default, or None if it is neither set nor in `options`."""
+    return job.options.get(name, options[name].default if name in options else None)
 
 
 def _create_unchangeable_problem(name: str, label: str) -> Problem:

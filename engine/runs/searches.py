@@ -67,15 +67,15 @@ class SearchFolder:
 
     def search(self) -> Search | None:
         """Read the user's request for the search. Returns None if it can't be read."""
-        return _read(self.path / SEARCH_FILE, Search)
+        return _read_struct(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
         """Read the latest state of the search. It is empty if its driver process has not written any."""
-        return _read(self.state_file, SearchState) or SearchState(time=0.0)
+        return _read_struct(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
         """Return the process that drives the search, or None if none is running."""
-        found = _read(self.path / DRIVER_FILE, DriverFile)
+        found = _read_struct(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and is_process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
@@ -90,15 +90,15 @@ class SearchFolder:
 
     def save(self, search: Search) -> None:
         """Write the user's request for the search. Raises OSError."""
-        _write(self.path / SEARCH_FILE, search)
+        _write_struct(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:
         """Write the state of the search. Raises OSError."""
-        _write(self.state_file, state)
+        _write_struct(self.state_file, state)
 
     def save_driver(self, driver: DriverFile) -> None:
         """Record the process that drives the search. Raises OSError."""
-        _write(self.path / DRIVER_FILE, driver)
+        _write_struct(self.path / DRIVER_FILE, driver)
 
 
 def list_searches() -> list[SearchFolder]:
@@ -127,7 +127,7 @@ def start_driver(folder: SearchFolder) -> int:
     """
     log = folder.path / DRIVER_LOG
     with open(log, "ab", opener=paths.open_private):
-        os.utime(log)
+        os.utime(log)  # `status` takes this for the time of the start
     if folder.driver() is None:
         (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the new driver writes its own file
     return start_detached("engine.advisor.search", folder.path, DRIVER_LOG)
@@ -165,12 +165,13 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 def best_job(search: Search, row: TrialRow) -> Job:
     """Return the job for training with the settings of the trial `row`.
 
-    It has the devices and epochs that the search sets for the best settings.
+    It has the devices and epochs that the search sets for the best settings. Raises ValueError if the settings of the
+    trial, which come from a file, are not valid.
     """
-    full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
+    changes: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
-        full["epochs"] = search.best_epochs
-    job, problems = job_with(search.job, row.params | full)
+        changes["epochs"] = search.best_epochs
+    job, problems = job_with(search.job, row.params | changes)
     if job is None:
         raise ValueError(f"the settings of trial {row.number} are not those of a job: {problems[0]}")
     return job
@@ -190,7 +191,8 @@ def describe_pending_confirmations(state: SearchState) -> str:
     """
     repeats = [row for row in state.trials if row.repeat_of is not None]
     current = [row for row in repeats if row.repeat_of in state.candidates]
-    total, trained = state.repeats - len(repeats) + len(current), sum(row.ended for row in current)
+    earlier_count = len(repeats) - len(current)  # repetitions of settings that were the best before
+    total, trained = state.repeats - earlier_count, sum(row.ended for row in current)
     if not state.candidates or trained >= total:
         return ""
     which = f"best {len(state.candidates)} settings" if len(state.candidates) > 1 else "best settings"
@@ -213,25 +215,25 @@ def describe_confirmed_result(state: SearchState, format_value: Callable[[float]
     return f"{confirmed}, {format_value(baseline.mean)} with the job's own settings"
 
 
-def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
+def _read_struct(file: Path, kind: type[_Struct]) -> _Struct | None:
     """Read a file with JSON of type `kind`. Returns None if it is missing or invalid."""
     decoder: msgspec.json.Decoder[_Struct] = _DECODERS[kind]
     return decode_file(file, decoder, MAX_RESULT_BYTES)
 
 
-def _write(file: Path, content: msgspec.Struct) -> None:
+def _write_struct(file: Path, content: msgspec.Struct) -> None:
     """Write `content` as JSON, atomically, and flush it to the disk. Raises OSError."""
     paths.write_atomically(file, msgspec.json.encode(content), sync=True)
 
 
 def trial_of(run: RunFolder) -> Trial | None:
     """Read the trial to which a run belongs. Returns None if the run is not a trial."""
-    return _read(run.path / TRIAL_FILE, Trial)
+    return _read_struct(run.path / TRIAL_FILE, Trial)
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
     """Record the trial to which a run belongs. Raises OSError."""
-    _write(run.path / TRIAL_FILE, trial)
+    _write_struct(run.path / TRIAL_FILE, trial)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
@@ -239,12 +241,12 @@ def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
 
     If several runs have the same trial number, only the oldest one is included.
     """
-    found: dict[int, tuple[RunFolder, Trial]] = {}
-    for run in list_runs():
+    by_number: dict[int, tuple[RunFolder, Trial]] = {}
+    for run in list_runs():  # newest first, so that the oldest run of a number remains
         trial = trial_of(run)
         if trial is not None and trial.search == search:
-            found[trial.number] = (run, trial)
-    return [found[number] for number in sorted(found)]
+            by_number[trial.number] = (run, trial)
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def tag_of(search: str) -> str:

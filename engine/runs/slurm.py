@@ -9,6 +9,7 @@ import shlex
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,24 @@ _HOSTS = "slurm-hosts"
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
+
+
+class _SqueueRow(NamedTuple):
+    """Line of the output of squeue, in the order of its columns in `_SQUEUE`."""
+
+    job_id: str
+    state: str
+    reason: str
+    start: str
+    partition: str
+    priority: str
+
+    @property
+    def queue_key(self) -> tuple[int, int]:
+        """Key that sorts queued jobs, with the highest priority first, then the lowest id."""
+        number = self.job_id.partition("_")[0]  # the id of a job array has a form such as "12_[1-9]"
+        priority = int(self.priority) if self.priority.isdecimal() else 0
+        return -priority, int(number) if number.isdecimal() else 0
 
 
 def submit_new(job: Job, script: str, host: str) -> RunFolder:
@@ -111,7 +130,7 @@ def refresh_slurm_states(runs: Iterable[RunFolder]) -> bool:
             by_host[job.host][job.job_id] = run, job
     has_changed = False
     for host, jobs in by_host.items():
-        for number, now in _query(host, {number: job for number, (_, job) in jobs.items()}).items():
+        for number, now in _query_states(host, {number: job for number, (_, job) in jobs.items()}).items():
             run, before = jobs[number]
             if now != before:
                 write_slurm(run.path, now)
@@ -119,7 +138,7 @@ def refresh_slurm_states(runs: Iterable[RunFolder]) -> bool:
     return has_changed
 
 
-def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+def _query_states(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Query the current states of SLURM jobs on a host. The jobs are keyed by their ids."""
     try:
         found = parse_squeue(_run_on_known_host(host, *_SQUEUE), jobs)
@@ -140,33 +159,24 @@ def parse_squeue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
     The place of a pending job is its position among the pending jobs of its partition, sorted by priority.
     """
-    rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
+    split_lines = (line.split(_SEPARATOR) for line in output.splitlines())
+    rows = [_SqueueRow(*columns) for columns in split_lines if len(columns) == len(_SqueueRow._fields)]
     found = {}
     for row in rows:
-        number, state, reason, start = row[:4]
-        if not number.isdecimal() or int(number) not in jobs:
-            continue
-        before = jobs[int(number)]
-        now = SlurmJob(job_id=before.job_id, host=before.host, state=state)
+        if not row.job_id.isdecimal() or int(row.job_id) not in jobs:
+            continue  # another job of the cluster
+        before = jobs[int(row.job_id)]
+        now = SlurmJob(job_id=before.job_id, host=before.host, state=row.state)
         if now.is_pending:
-            pending = (other for other in rows if (other[1], other[4]) == ("PENDING", row[4]))  # state and partition
+            pending = (other for other in rows if other.state == "PENDING" and other.partition == row.partition)
             now = msgspec.structs.replace(
                 now,
-                reason="" if reason in ("None", "(null)") else reason,
-                place=1 + sum(_get_priority_key(other) < _get_priority_key(row) for other in pending),
-                start=start if start[:1].isdecimal() else "",
+                reason="" if row.reason in ("None", "(null)") else row.reason,
+                place=1 + sum(other.queue_key < row.queue_key for other in pending),
+                start=row.start if row.start[:1].isdecimal() else "",  # otherwise "N/A"
             )
         found[now.job_id] = now
     return found
-
-
-def _get_priority_key(row: list[str]) -> tuple[int, int]:
-    """Return the key that sorts queued jobs, with the highest priority first, then the lowest id.
-
-    `row` is a line of squeue. The id of a job array has a form such as "12_[1-9]".
-    """
-    number, priority = row[0].partition("_")[0], row[-1]
-    return -int(priority) if priority.isdecimal() else 0, int(number) if number.isdecimal() else 0
 
 
 def parse_sacct(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
@@ -186,9 +196,8 @@ def find_job_elsewhere(run: RunFolder) -> SlurmJob | None:
 
     Its supervisor is on a SLURM node or has not started.
     """
-    job, supervisor = read_slurm(run.path), run.supervisor()
-    is_local = supervisor is not None and supervisor.alive()
-    return job if job is not None and job.is_active and not is_local else None
+    job = read_slurm(run.path)
+    return job if job is not None and job.is_active and not run.is_supervised() else None
 
 
 def explain_no_pause(run: RunFolder) -> str:
@@ -211,6 +220,7 @@ def send(run: RunFolder, *commands: Command) -> bool:
         refresh_slurm_states([run])
         now = read_slurm(run.path) or job
         if now.is_pending:
+            # If the job starts in the meantime, scancel must not kill it without a checkpoint.
             _run_on_known_host(job.host, "scancel", "--state=PENDING", str(job.job_id))
             refresh_slurm_states([run])
         elif now.is_active:

@@ -42,12 +42,18 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     @property
     def text(self) -> str:
         """Description of the SLURM job's state, e.g. "job 12 is pending: Resources, place 3"."""
+        text = f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
         if not self.is_active:
-            return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
-        parts = [self.reason, f"place {self.place}" if self.place else "", self.query_error.rstrip(".")]
-        parts.append(f"expected to start {self.start[:16].replace('T', ' ')}" if self.start else "")
-        details = ", ".join(filter(None, parts))
-        return f"job {self.job_id} is {self.state.lower().replace('_', ' ')}{f': {details}' if details else ''}"
+            return text
+        start_minute = self.start[:16].replace("T", " ")
+        details = (
+            self.reason,
+            f"place {self.place}" if self.place else "",
+            self.query_error.rstrip("."),
+            f"expected to start {start_minute}" if self.start else "",
+        )
+        given_details = ", ".join(filter(None, details))
+        return f"{text}: {given_details}" if given_details else text
 
 
 _SLURM_JOB = msgspec.json.Decoder(SlurmJob)

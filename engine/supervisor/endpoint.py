@@ -52,7 +52,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Close the socket, and remove its file unless another socket has replaced it."""
-        is_reachable = self.is_reachable
+        is_reachable = self.is_reachable  # its file is still that of this socket
         self.listener.close()
         if self._path is not None and is_reachable:
             self._path.unlink(missing_ok=True)
@@ -85,13 +85,13 @@ def remove_stale_sockets() -> None:
         return
     for path in paths.runtime_folder().glob("*.sock"):
         try:
-            if stat.S_ISSOCK(path.lstat().st_mode) and not _accepts(path):
+            if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path):
                 path.unlink()
         except OSError:
             continue  # removed by its supervisor in the meantime
 
 
-def _accepts(path: Path) -> bool:
+def _has_listener(path: Path) -> bool:
     """Return False if no process listens on the Unix socket at `path`."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
@@ -100,7 +100,7 @@ def _accepts(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
         except OSError:
-            return True
+            pass  # a listener that can't accept the connection now
     return True
 
 

@@ -48,15 +48,17 @@ def _read_quotas() -> Iterator[float]:
     for _, controllers, group in groups:
         if controllers and "cpu" not in controllers.split(","):
             continue
-        root = _CGROUPS / "cpu" if controllers else _CGROUPS
-        # In a container, the path of a group may not exist under the mounted root.
-        for folder in {root, *(root / parent for parent in (Path(group.strip("/")), *Path(group.strip("/")).parents))}:
-            with contextlib.suppress(OSError, ValueError):
-                if controllers:
+        is_version_1 = bool(controllers)
+        root = _CGROUPS / "cpu" if is_version_1 else _CGROUPS
+        path = Path(group.strip("/"))
+        # Limits of parent groups apply, too. In a container, the path of a group may not exist under the mounted root.
+        for folder in {root, root / path, *(root / parent for parent in path.parents)}:
+            with contextlib.suppress(OSError, ValueError):  # without a limit, version 2 has the text "max"
+                if is_version_1:
                     quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
                 else:
                     quota, period = (folder / "cpu.max").read_text().split()
-                if int(quota) > 0:
+                if int(quota) > 0:  # without a limit, version 1 has -1
                     yield int(quota) / int(period)
 
 
@@ -70,7 +72,7 @@ def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | 
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
     result = []
     for device in dict.fromkeys(devices):
-        # A single process may use all devices.
+        # With one process for all devices, all of them have its rank, 0.
         ranks = tuple(rank if world_size > 1 else 0 for rank, other in enumerate(devices) if other == device)
         if device == CPU:
             memory = snapshot.cpu.memory_total_bytes if snapshot is not None else None

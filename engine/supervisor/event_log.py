@@ -275,7 +275,7 @@ class EventLog:
                     raise DamagedLog(f"{self._path} has no valid line after byte {offset:,}; move it away")
                 os.ftruncate(fd, offset)
             self._written = self.recent_offset = offset
-            self.next_n = max(self.next_n, count + 1)
+            self.next_n = max(self.next_n, count + 1)  # the last lines may be damaged and have no number
         except OSError as error:
             self._fault = error.strerror or str(error)
             self._fault_since = time.monotonic()

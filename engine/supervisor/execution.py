@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.resume import last_execution
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.supervisor import DRAIN_S, Distribute, Supervisor
-from engine.system import stdio
+from engine.system import file_locks, stdio
 
 EXIT_TIMEOUT_S = 2 * DRAIN_S
 """Maximum time to wait for the previous execution's supervisor to exit after its last event, in seconds."""
@@ -57,7 +57,7 @@ def _lock_run(run: RunFolder) -> bool:
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
     deadline = time.monotonic() + EXIT_TIMEOUT_S
-    while not _try_lock(descriptor) or _is_supervised(run):
+    while not _try_lock(descriptor) or run.is_supervised():
         if not isinstance(run.last_event(), RunFinished) or time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)
@@ -66,22 +66,13 @@ def _lock_run(run: RunFolder) -> bool:
 
 def _try_lock(descriptor: int) -> bool:
     """Try to lock a folder. Return True if it succeeds, or if the system or the file system has no such locks."""
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            print(f"The run folder can't be locked: {error}", file=sys.stderr)
-    return True
-
-
-def _is_supervised(run: RunFolder) -> bool:
-    """Return True if the supervisor in `supervisor.json` is alive."""
-    supervisor = run.supervisor()
-    return supervisor is not None and supervisor.alive()
+    if sys.platform == "win32":
+        return True
+    try:
+        return file_locks.try_lock(descriptor)
+    except OSError as error:
+        print(f"The run folder can't be locked: {error}", file=sys.stderr)
+        return True
 
 
 def log_failed_start(run: RunFolder, cause: str) -> None:

@@ -218,7 +218,8 @@ def _create_oom_fallbacks(job: Job) -> list[Job]:
 def _shrink_microbatches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
     """Return the job with twice as many microbatches, or with another valid number of up to four times as many.
 
-    Returns None if there is none. For strategies without a pipeline, microbatches are those of gradient accumulation.
+    Numbers from twice as many on are tried first, then smaller ones. Returns None if no number is valid. For strategies
+    without a pipeline, microbatches are those of gradient accumulation.
     """
     field, count = "accumulation", job.training.accumulation
     if strategy.has_schedule:
@@ -241,6 +242,7 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     smaller_job = job.with_fields(devices=devices)
+    # Hybrid strategies are not replaced. Their minimum is four devices.
     if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
         smaller_job = smaller_job.with_fields(strategy=AUTO_STRATEGY)
     strategy = catalogue.strategy(smaller_job.resolved_strategy)
@@ -264,5 +266,5 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
 def _count_batch_shards(job: Job, strategy: StrategyEntry) -> int:
     """Return the number of parts that the strategy divides each batch into."""
     if strategy.has_replicas and (strategy.splits_model or strategy.splits_layers):
-        return job.parallel.replicas
+        return job.parallel.replicas  # all devices of a replica process the same images
     return len(job.parallel.devices) if strategy.splits_batch else 1

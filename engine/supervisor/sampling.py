@@ -69,7 +69,7 @@ class Sampler:
         self._worker_pids = pids
 
     def is_memory_free(self, since: float) -> bool:
-        """Return True if a snapshot taken after the time `since` (monotonic) shows that the run occupies no GPU memory.
+        """Return True if a snapshot taken after the time `since` (monotonic) shows that the run uses no GPU memory.
 
         A GPU is free if its used memory is down to the amount before the run, or if NVML no longer lists workers that
         it listed before. In a container, NVML lists process ids of the host, which are unknown here. Returns True for a
@@ -130,7 +130,7 @@ class Sampler:
         """Store a snapshot from the child process, and call `on_samples` with the samples in it."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
-            if gpu.memory_used_bytes is not None and not self._worker_pids:
+            if gpu.memory_used_bytes is not None and not self._worker_pids:  # before the first worker
                 self._memory_before[gpu.uuid] = gpu.memory_used_bytes
             if self._has_workers(gpu):
                 self._gpus_with_known_pids.add(gpu.uuid)

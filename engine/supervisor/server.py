@@ -59,7 +59,7 @@ _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind 
 
 
 class Client:
-    """Connection to a client. `cursor` is the client's offset in the log, or None before its hello."""
+    """Connection to a client. `cursor` is the offset in the log of its next event, or None before its hello."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -312,6 +312,7 @@ class Server:
                 is_in_file = client.cursor < self._log.recent_offset
                 client.cursor = self._log.recent_offset if is_in_file else self._log.end
                 continue
+            # The history is complete for every client, however slow.
             is_slow = client.cursor >= client.history_end and self._log.end - client.cursor > SLOW_BYTES
             client.cursor += len(lines)
             if is_slow or len(lines) > MAX_FRAME_BYTES:

@@ -60,7 +60,7 @@ class StartGate:
         self._has_waited = False  # True once the run has waited in the queue
         self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._is_gpu_check_done = not self._on_gpus
-        self._needs_sampler = self._on_gpus and job.faults.wait_for_others
+        self._needs_sampler = self._on_gpus and job.faults.wait_for_others  # it shows other users' processes
         self._imports: ImportThread | None = None
         if self._on_gpus:
             sampler.start()  # it reports the GPUs' names
@@ -126,9 +126,10 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Check if the run's GPUs are usable. If they have problems, the check is repeated.
+        """Check if the run's GPUs are usable, and set `_is_gpu_check_done` or, if it `is_late`, `failure`.
 
-        `is_late` is True once the time for these checks is over. Problems then make the run fail.
+        If they have problems, the check is repeated until it is late. GPUs whose state is still unknown then count as
+        usable.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"

@@ -29,8 +29,7 @@ class Trashed:
 
 def trash_run(run: RunFolder) -> Trashed:
     """Move a run's folder to a trash on the same disk. Raises CannotTrash if the run is active or the move fails."""
-    supervisor = run.supervisor()
-    if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
+    if run.state() not in ENDED or run.is_supervised():
         raise CannotTrash(tr("{run_id} is still running: stop it first.").format(run_id=run.run_id))
     return trash_folder(run.path)
 

@@ -245,8 +245,7 @@ class TrialHandle:
 
     def delete_checkpoints(self) -> None:
         """Delete the trial's checkpoints, unless its supervisor is still alive."""
-        supervisor = self.run.supervisor()
-        if supervisor is not None and supervisor.alive():
+        if self.run.is_supervised():
             return
         for file in self.run.checkpoints.glob("*.pt"):
             with suppress(OSError):

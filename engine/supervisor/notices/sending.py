@@ -63,8 +63,11 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
     if notice.desktop:
         program = desktop.find_program()
         problem = desktop.show(program, notice.title, notice.text) if program is not None else NO_DESKTOP
-        result = NoticeSent(desktop_by="" if problem else program or "", desktop_problem=problem)
-    return _run_command(notice, timeout_s, result, on_term or TermHandler()) if notice.command.strip() else result
+        shown_by = program if program is not None and not problem else ""
+        result = NoticeSent(desktop_by=shown_by, desktop_problem=problem)
+    if not notice.command.strip():
+        return result
+    return _run_command(notice, timeout_s, result, on_term or TermHandler())
 
 
 def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:

@@ -45,7 +45,7 @@ def test_changeable_fields() -> None:
 def test_resume_accepts_changeable_fields(outcome: str | None) -> None:
     run = register_supervisor(write_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
     before = run.job()
-    assert job_to_resume(run) == (before, [])
+    assert job_to_resume(run, {}) == (before, [])
     job, problems = job_to_resume(
         run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9, "transforms": []}
     )
@@ -144,14 +144,14 @@ def test_worked_s_excludes_the_queue_before_a_long_log(has_ended: bool) -> None:
 
 def test_running_run_cannot_be_resumed() -> None:
     run = register_supervisor(write_run(8, None), alive=True)
-    job, (problem,) = job_to_resume(run)
+    job, (problem,) = job_to_resume(run, {})
     assert job is None
     assert "it is running" in problem.message
     assert problem.remedy
     append_events(run, Waiting(position=1))
-    assert [problem.field for problem in job_to_resume(run)[1]] == ["run"]
+    assert [problem.field for problem in job_to_resume(run, {})[1]] == ["run"]
     register_supervisor(a := write_run(8, "paused"), alive=True, execution=2)
-    assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"
+    assert [problem.field for problem in job_to_resume(a, {})[1]] == ["run"], "its next execution has begun"
 
 
 def test_resume_with_unreadable_job() -> None:

@@ -98,7 +98,7 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
     for state, expected in (("PENDING", "waiting"), ("RUNNING", "paused"), ("COMPLETED", "paused")):
         write_slurm(run.path, SlurmJob(job_id=7, state=state))
         assert run.state() == run.summary().state == expected
-    refused, problems = job_to_resume(run)
+    refused, problems = job_to_resume(run, {})
     assert refused is None
     assert "sbatch slurm.sh" in str(problems[-1])
     assert job_to_resume(run, {"devices": ["cpu", "cpu"]})[0] is not None

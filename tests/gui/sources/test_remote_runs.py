@@ -57,7 +57,7 @@ def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeS
     followed.close()
     assert followed_run.state() == "completed"
     assert followed_run.events_file.read_bytes() == run.events_file.read_bytes()
-    job, [problem] = job_to_resume(followed_run)
+    job, [problem] = job_to_resume(followed_run, {})
     assert job is None
     assert problem.message.endswith("is on ws1, and can't be resumed from here.")
 
