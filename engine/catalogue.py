@@ -98,11 +98,12 @@ def build_supplement() -> Supplement:
     annotations: dict[str, tuple[str, ...]] = {}
     metrics: dict[str, tuple[Measure, ...]] = {}
     for task in TASKS.values():
-        for_task = (each for each in FORMATS.load_plugins().values() if task.entry.id in each.tasks)
-        annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
+        formats = (each for each in FORMATS.load_plugins().values() if task.entry.id in each.tasks)
+        annotations[task.entry.id] = tuple(kind for each in formats for kind in each.kinds)
         added = find_plugin_metrics(task.entry.id, task.entry.metrics)
         metrics[task.entry.id] = tuple(metric.create_entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.load_plugins().values())
+    # Last, since loading plug-ins fills these lists.
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
     return Supplement(
         tasks=tasks,
@@ -132,9 +133,10 @@ def _describe_plugin(
 
 def _describe_models(task: Task) -> Sequence[ModelEntry]:
     """Return the catalogue entries for all models of a task that comes from a plug-in."""
-    known = {model.id for model in load_builtin_catalogue().models}.intersection(task.list_models())
-    if known:
-        raise ValueError(f"Footplate has a model “{min(known)}”")
+    built_in = {model.id for model in load_builtin_catalogue().models}
+    taken = built_in.intersection(task.list_models())
+    if taken:
+        raise ValueError(f"Footplate has a model “{min(taken)}”")
     return [describe(task, name) for name in task.list_models()]
 
 
@@ -161,9 +163,9 @@ def describe(task: Task, name: str) -> ModelEntry:
     """
     library_model = MODELS.built_in.get(name)  # None for a model of the task itself
     if library_model is not None and command_if_missing(library_model.extra):
-        shipped = load_builtin_catalogue().model(name)
-        if shipped is not None:
-            return shipped
+        existing_entry = load_builtin_catalogue().model(name)
+        if existing_entry is not None:
+            return existing_entry
     model_info = task.describe_model(name) if library_model is None else library_model.describe_model(DESCRIBED_CLASSES)
     job = Job.from_fields(task=task.entry.id, model=name)
     build = partial(task.build_model, job, model_info.classes, model_info.channels)
@@ -239,12 +241,14 @@ def encode(catalogue: Catalogue) -> bytes:
     Large tables have one line per model.
     """
     tables = ("encoder_weights", "timm_tags", "timm_weights")
-    rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
-    text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)
+    without_tables = msgspec.to_builtins(msgspec.structs.replace(catalogue, **{table: {} for table in tables}))
+    for table in tables:
+        del without_tables[table]
+    text = msgspec.json.format(msgspec.json.encode(without_tables), indent=1).removesuffix(b"\n}")
     for table in tables:
         lines = (msgspec.json.encode({name: entry})[1:-1] for name, entry in getattr(catalogue, table).items())
-        text = text.removesuffix(b"\n}") + b',\n "' + table.encode() + b'": {\n  ' + b",\n  ".join(lines) + b"\n }\n}"
-    return text + b"\n"
+        text += b',\n "%b": {\n  %b\n }' % (table.encode(), b",\n  ".join(lines))
+    return text + b"\n}\n"
 
 
 def main(argv: list[str] | None = None) -> int:

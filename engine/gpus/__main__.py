@@ -55,7 +55,7 @@ class Sampler:
         self._foreign_pids = has_foreign_pids()
 
     def request(self, request: SnapshotRequest) -> None:
-        """Set the quantities that are read from now on. Any thread may call this."""
+        """Set the quantities that are read from now on, and wake the sampler. Any thread may call this."""
         self._request = request
         self._changed.set()
 
@@ -66,23 +66,27 @@ class Sampler:
         interval. A new request is answered immediately. If NVML responds, a snapshot directly follows its reading, so
         that values are fresh.
         """
-        latest = time.monotonic() + FIRST_SNAPSHOT_S  # time of the next snapshot, even without a new reading
-        earliest = float("inf")  # time from which on a new reading is sent at once
+        due_at = time.monotonic() + FIRST_SNAPSHOT_S  # time of the next snapshot, even without a new reading
+        send_readings_from = float("inf")  # time from which on a new reading is sent at once
         sent_readings = 0
         request = self._request
         while parent.alive():
             now = time.monotonic()
             if self._request != request:
-                request, earliest = self._request, now
-            if now >= latest or (now >= earliest and self._watch.readings > sent_readings):
+                request, send_readings_from = self._request, now
+            has_new_reading = self._watch.readings > sent_readings
+            if now >= due_at or (has_new_reading and now >= send_readings_from):
                 sent_readings = self._watch.readings
-                # Expect the next reading one interval after this time: accept it 20 % earlier, wait 20 % longer for it.
-                sent_at = latest if latest <= now < latest + self._interval_s / 2 else now  # without a small delay
-                earliest = sent_at + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
-                latest = sent_at + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
+                # A small delay of a due snapshot must not delay all later ones.
+                has_small_delay = due_at <= now < due_at + self._interval_s / 2
+                sent_at = due_at if has_small_delay else now
+                # The next reading is expected one interval later: accept it 20 % earlier, and wait 20 % longer for it.
+                has_rates = sent_readings >= FIRST_READING_WITH_RATES
+                send_readings_from = sent_at + 0.8 * self._interval_s if has_rates else sent_at
+                due_at = sent_at + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
                 yield self.snapshot()
             else:
-                self._poll_children(latest)
+                self._poll_children(due_at)
 
     def take_single_snapshot(self, parent: Parent) -> Snapshot:
         """Return a single snapshot, as soon as NVML and CUDA have answered or timed out."""
@@ -190,6 +194,7 @@ def _create_parser() -> argparse.ArgumentParser:
 
 
 def _interval_s(text: str) -> float:
+    """Parse the argument of --interval. Raises ArgumentTypeError and ValueError, which argparse reports to the user."""
     value = float(text)
     if not 0.05 <= value <= 3600:
         raise argparse.ArgumentTypeError("choose an interval between 0.05 and 3600 seconds")

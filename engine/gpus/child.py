@@ -29,15 +29,15 @@ class LineChild:
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows would show a console
         )
         assert self._process.stdin is not None
-        if os.name != "nt":
+        if os.name != "nt":  # Python can't make pipes non-blocking on Windows
             os.set_blocking(self._process.stdin.fileno(), False)
         self._lines: deque[bytes] = deque(maxlen=MAX_LINES)
         self._changed = changed
         self._has_ended = False
         threading.Thread(target=self._collect_lines, name=f"lines of {module}", daemon=True).start()
 
-    def lines(self) -> list[bytes]:
-        """Return the lines that arrived since the last call."""
+    def take_lines(self) -> list[bytes]:
+        """Remove and return the lines that have arrived since the last call."""
         lines = []
         while self._lines:
             lines.append(self._lines.popleft())
@@ -49,7 +49,7 @@ class LineChild:
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # ValueError: the thread has closed the pipe of an exited child
             return
 
     def has_ended(self) -> bool:

@@ -39,7 +39,7 @@ class CudaOrder:
         self._child: LineChild | None = None
         self._started = 0.0  # start of the child process
         self._requested: frozenset[str] = frozenset()  # UUIDs that CUDA has been asked for
-        self._index: dict[str, int] = {}  # CUDA indices by UUID
+        self._index_by_uuid: dict[str, int] = {}
 
     @property
     def pending(self) -> bool:
@@ -47,10 +47,10 @@ class CudaOrder:
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Read the answer if it has arrived. If `gpus` contains a new UUID, start to ask CUDA again."""
+        """Read the answer if it has arrived. If `gpus` contains a new UUID, start a child process that asks CUDA again."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
-            self._read(self._child)
+            self._read_answer(self._child)
         elif not uuids <= self._requested:
             self._requested |= uuids
             self._started = time.monotonic()
@@ -58,7 +58,7 @@ class CudaOrder:
 
     def with_cuda_index(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
         """Return `gpus` with their CUDA indices. An index is None if CUDA has not listed the GPU."""
-        return tuple(msgspec.structs.replace(gpu, cuda_index=self._index.get(gpu.uuid)) for gpu in gpus)
+        return tuple(msgspec.structs.replace(gpu, cuda_index=self._index_by_uuid.get(gpu.uuid)) for gpu in gpus)
 
     def close(self) -> None:
         """Kill the child process if it has not answered."""
@@ -66,12 +66,12 @@ class CudaOrder:
             self._child.kill()
             self._child = None
 
-    def _read(self, child: LineChild) -> None:
+    def _read_answer(self, child: LineChild) -> None:
         """Store the answer of the child process if it has arrived. Kill the child at the deadline."""
-        has_ended = child.has_ended()
-        for line in child.lines():
+        has_ended = child.has_ended()  # before the lines are taken, so that none arrives later
+        for line in child.take_lines():
             order = _parse_order(line)
-            self._index = {uuid_: index for index, uuid_ in enumerate(order)}
+            self._index_by_uuid = {gpu_uuid: index for index, gpu_uuid in enumerate(order)}
         if has_ended:
             self._child = None
         elif time.monotonic() - self._started > self._deadline_s:

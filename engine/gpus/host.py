@@ -69,14 +69,14 @@ class HostProcesses:
 
         They are cached for this time, since one process may use eight GPUs.
         """
-        if self._foreign:
+        if self._foreign:  # this namespace may have another process with the same id
             return UNKNOWN
         now = time.monotonic()
         reading = self._readings.get(pid)
         if reading is None:
             self._drop_old_readings(now)
         if reading is None or now - reading.at >= MIN_LOAD_INTERVAL_S:
-            reading = self._readings[pid] = _read(pid, reading or _Reading(now), now)
+            reading = self._readings[pid] = _read_process(pid, reading or _Reading(now), now)
         return reading.facts
 
     def _drop_old_readings(self, now: float) -> None:
@@ -95,7 +95,7 @@ def has_foreign_pids() -> bool:
         return True
 
 
-def _read(pid: int, before: _Reading, now: float) -> _Reading:
+def _read_process(pid: int, before: _Reading, now: float) -> _Reading:
     """Read the facts about the process `pid` at the time `now`.
 
     `before` is the previous reading. If it is of another process, the pid has been reused, and all facts are read

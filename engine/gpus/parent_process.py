@@ -24,7 +24,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._pid = os.getppid()
-        self._process = _find_process(self._pid) if os.name == "nt" else None
+        self._process = _find_process(self._pid) if os.name == "nt" else None  # see `alive`
         if sys.platform == "linux":
             signal.signal(signal.SIGUSR2, self._on_signal)
             linux.signal_at_parents_death(signal.SIGUSR2)
@@ -53,9 +53,9 @@ def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
 
 def read_lines(on_line: Callable[[bytes], None]) -> None:
     """Call `on_line` with each line of standard input until it is closed."""
-    rest = b""
+    partial_line = b""
     while data := os.read(0, 4096):
-        *lines, rest = (rest + data).split(b"\n")
+        *lines, partial_line = (partial_line + data).split(b"\n")
         for line in lines:
             on_line(line)
 

@@ -40,9 +40,10 @@ class Quantity:
     def read(self, gpu: Gpu) -> float | None:
         """Return the value for a GPU, or None if the GPU doesn't report it."""
         member, _, name = self.source.partition(".")
-        if member == "nvlinks":
-            values = [each for link in gpu.nvlinks if (each := getattr(link, name)) is not None]
-            return sum(values) if values else None
+        if member == "nvlinks":  # a tuple, whose rates are added up
+            rates = [getattr(link, name) for link in gpu.nvlinks]
+            known_rates = [rate for rate in rates if rate is not None]
+            return sum(known_rates) if known_rates else None
         value: float | None = attrgetter(self.source or self.id)(gpu)
         return value
 
@@ -53,11 +54,9 @@ class Quantity:
 
     def write(self, value: float | None) -> str:
         """Format `value`, which is in the basic unit, e.g. as "41.2 GiB". Returns a dash if it is unknown."""
-        return (
-            "–"
-            if value is None or math.isnan(value)
-            else with_unit(f"{value * self.scale:,.{self.digits}f}", self.unit)
-        )
+        if value is None or math.isnan(value):
+            return "–"
+        return with_unit(f"{value * self.scale:,.{self.digits}f}", self.unit)
 
 
 QUANTITIES: tuple[Quantity, ...] = (

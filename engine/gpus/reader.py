@@ -70,22 +70,22 @@ def _read_repeatedly(
     driver = (reader.driver_version, reader.cuda_version, denied_files())
     sent_topology = None
     pause_s = min(interval_s, SECOND_READING_S)
-    tick = time.monotonic()
-    lost_at = tick if some_lost else None
-    while lost_at is None or tick - lost_at < rediscover_s:
+    read_at = time.monotonic()  # scheduled time of the reading
+    lost_at = read_at if some_lost else None
+    while lost_at is None or read_at - lost_at < rediscover_s:
         requests.changed.clear()
         gpus = reader.read(requests.current)
-        topology = reader.topology if reader.topology is not sent_topology else None
+        topology = reader.topology if reader.topology is not sent_topology else None  # sent only when it has changed
         sent_topology = reader.topology
         no_gpu_text = sentences.SLEEPING if reader.has_sleeping_gpu else sentences.NO_GPU
         nvml = Nvml("ok", "" if gpus else no_gpu_text, *driver)
         _send(NvmlReading(nvml, gpus, topology, round(reader.call_s, 6)))
         if reader.has_lost_gpu and lost_at is None:
-            lost_at = tick
-        tick = max(tick + pause_s, time.monotonic())
+            lost_at = read_at
+        read_at = max(read_at + pause_s, time.monotonic())
         pause_s = interval_s
-        if requests.changed.wait(max(0.0, tick - time.monotonic())):  # a new request is answered at once
-            tick = time.monotonic()
+        if requests.changed.wait(max(0.0, read_at - time.monotonic())):  # a new request is answered at once
+            read_at = time.monotonic()
 
 
 def _send(reading: NvmlReading) -> None:

@@ -81,17 +81,18 @@ class NvmlWatch:
         now = time.monotonic()
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":
-                self._report_silence(now)
+                self._report_silence(now)  # its text contains the duration of the silence
             if now >= self._start_at and self._has_killed_reader_exited():
                 self._start(now)
             return
-        has_ended = self._child.has_ended()
-        for line in self._child.lines():
+        has_ended = self._child.has_ended()  # before the lines are taken, so that none arrives later
+        for line in self._child.take_lines():
             self._on_line(line, now)
         silent_s = now - self._last_line - self._interval_s
+        max_silent_s = self._timeouts.silent_s if self._has_answered else self._timeouts.first_s
         if has_ended:
             self._on_exit(self._child, now)
-        elif silent_s > (self._timeouts.silent_s if self._has_answered else self._timeouts.first_s):
+        elif silent_s > max_silent_s:
             self._kill_silent(self._child, now)
         elif silent_s > self._timeouts.silent_s:
             self._report_silence(now)
@@ -112,7 +113,8 @@ class NvmlWatch:
     def _start(self, now: float) -> None:
         """Start a reader, and send it the current request for quantities."""
         self._started = self._last_line = now
-        self._silent_since = now if self._silent_since is None else self._silent_since
+        if self._silent_since is None:
+            self._silent_since = now
         self._has_answered = False
         self._earlier_xids = {gpu.uuid: gpu.xids for gpu in self.gpus if gpu.xids}
         arguments = [str(self._interval_s), str(self._timeouts.rediscover_s)]
@@ -121,7 +123,7 @@ class NvmlWatch:
         if any(gpu.lost for gpu in self.gpus):
             arguments.append("--some-lost")
         self._child = LineChild("engine.gpus.reader", *arguments, changed=self._changed)
-        if self._request != SnapshotRequest():
+        if self._request != SnapshotRequest():  # the reader starts with this one
             self._child.send(_encode(self._request))
 
     def _on_line(self, line: bytes, now: float) -> None:
@@ -139,7 +141,7 @@ class NvmlWatch:
             self.topology = reading.topology or self.topology
             self.call_s = reading.call_s
         if now - self._started > self._timeouts.stable_s:
-            self._failures = 0
+            self._failures = 0  # the next failure leads to a short pause again
 
     def _add_earlier_xids(self, gpu: Gpu) -> Gpu:
         """Add the Xids that earlier readers have reported to `gpu`. Each reader sees only the Xids of its lifetime."""
@@ -190,6 +192,7 @@ class NvmlWatch:
         self._set_status(sentences.create_silent_state(max(0.0, now - since - self._interval_s)))
 
     def _set_status(self, nvml: Nvml) -> None:
+        """Store the state of NVML, after which `has_status` is True."""
         self.has_status = True
         self.nvml = nvml
 
@@ -209,6 +212,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     for number, gpu in enumerate(known):
         is_removed_instance = gpu.mig is not None and gpu.mig.parent_uuid in responding
         if gpu.uuid not in uuids and not is_removed_instance:
+            # Insert it after the last of the GPUs that preceded it.
             rows_before = [uuids.index(other.uuid) for other in known[:number] if other.uuid in uuids]
             position = max(rows_before, default=-1) + 1
             rows.insert(position, _mark_lost(gpu, now))
@@ -227,7 +231,7 @@ def _restore_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now
     missing_by_index = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}
     restored = []
     for gpu in listed:
-        has_no_values = gpu.lost and gpu.lost_since is None
+        has_no_values = gpu.lost and gpu.lost_since is None  # made from the driver's files, not from an earlier reading
         earlier = (known_by_uuid.get(gpu.uuid) or missing_by_index.get(gpu.nvml_index)) if has_no_values else None
         restored.append(gpu if earlier is None else _mark_lost(earlier, now))
     return tuple(restored)
@@ -239,4 +243,5 @@ def _mark_lost(gpu: Gpu, now: float) -> Gpu:
 
 
 def _encode(request: SnapshotRequest) -> bytes:
+    """Return a request as a line of the reader's standard input."""
     return msgspec.json.encode(request) + b"\n"

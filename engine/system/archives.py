@@ -35,6 +35,6 @@ def refuse_packed(stream: IO[bytes]) -> None:
             raise RuntimeError(f"the archive is incomplete ({error})") from None
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise PackedArchiveError("it is compressed, which torch.save never does")
-        if sum(member.file_size for member in members) > length:
+        if sum(member.file_size for member in members) > length:  # members may overlap in the file
             raise PackedArchiveError("its parts are larger than the file")
     stream.seek(0)

@@ -51,5 +51,5 @@ def limit_bytes() -> int:
 def default_limit_bytes() -> int:
     """Return the cache's default size limit in bytes, which is at most a tenth of the disk."""
     folder = images_folder()
-    parent = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    parent = next(existing for existing in (folder, *folder.parents) if existing.exists())  # on the same disk
     return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(parent).total // 10)

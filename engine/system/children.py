@@ -121,14 +121,17 @@ class _OutputReader(threading.Thread):
 
     def run(self) -> None:
         with self._stream:
-            while len(self.data) <= self._at_most and self._has_output() and (chunk := self._stream.read(_CHUNK_BYTES)):
+            while len(self.data) <= self._at_most and self._has_output():
+                chunk = self._stream.read(_CHUNK_BYTES)
+                if not chunk:
+                    break
                 self.data += chunk
         if len(self.data) > self._at_most:
             self._process.kill()
 
     def _has_output(self) -> bool:
         """Wait until the stream has data or has ended. Return False if it is empty after the exit of the process."""
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # pipes can't be polled there, so the next read waits instead
             return True
         poller = select.poll()
         poller.register(self._stream, select.POLLIN)

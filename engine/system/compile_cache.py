@@ -36,9 +36,9 @@ def use_private_folders() -> str:
 
 @lru_cache
 def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
-    """Create the folders for compiled code below `cache` or elsewhere.
+    """Create the folders for compiled code below `cache`, or below the runtime folder if others can write to `cache`.
 
-    Return their paths by environment variable, and a warning if they are elsewhere.
+    Return their paths by environment variable, and for the runtime folder a warning to the user, otherwise "".
     """
     try:
         return _make_folders(cache), ""

@@ -15,7 +15,7 @@ _NAMED = 2
 def size(count: float | None, unit: str = "", *, decimal: bool = False) -> str:
     """Format a number of bytes in binary units ("44.9 MiB"), as NVIDIA's tools do. Return a dash if it is None.
 
-    A fixed `unit` is useful for numbers that are compared with others, or that change while they are displayed. If
+    A fixed binary `unit` is useful for numbers that are compared with others, or that change while they are displayed. If
     `decimal` is True, the result is in the corresponding decimal unit ("47.1 MB").
     """
     if count is None or math.isnan(count):
@@ -23,7 +23,8 @@ def size(count: float | None, unit: str = "", *, decimal: bool = False) -> str:
     units, base = (_DECIMAL_UNITS, 1000) if decimal else (BINARY_UNITS, 1024)
     fitting = (power for power in range(len(units)) if round(count / base**power, 1) < base)
     power = BINARY_UNITS.index(unit) if unit else next(fitting, len(units) - 1)
-    return f"{count / base**power:.{1 if power else 0}f} {units[power]}"
+    decimals = 1 if power else 0  # bytes are integers
+    return f"{count / base**power:.{decimals}f} {units[power]}"
 
 
 def duration(seconds: float | None) -> str:
@@ -40,8 +41,9 @@ def duration(seconds: float | None) -> str:
 
 def speed(images_per_second: float) -> str:
     """Format a speed, as in "1,840 images/s" or, below 10, with two digits, as in "0.31 images/s"."""
-    rate = images_per_second
-    return f"{rate:,.0f} images/s" if rate >= 9.95 else f"{rate:#.2g} images/s"
+    if images_per_second >= 9.95:  # would be rounded to 10
+        return f"{images_per_second:,.0f} images/s"
+    return f"{images_per_second:#.2g} images/s"
 
 
 def counted(count: int, noun: str) -> str:
@@ -61,13 +63,14 @@ def percent(fraction: float) -> str:
 
 
 def metric_value(value: float, *, percent: bool, decimals: int = 1, sign: str = "") -> str:
-    """Format a metric: a fraction as a percentage with `decimals`, any other with four significant digits.
+    """Format a metric: a fraction as a percentage with `decimals`, any other with at least four significant digits.
 
     With the `sign` "+", positive values have a sign, too.
     """
     if percent:
         return f"{100 * value:{sign}.{decimals}f}%"
-    return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.4g}"
+    has_four_digits = abs(value) >= 999.5  # as an integer, which avoids an exponent
+    return f"{value:{sign},.0f}" if has_four_digits else f"{value:{sign}#.4g}"
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
@@ -98,10 +101,10 @@ def describe_exit(exit_code: int) -> str:
 
 
 def _describe_signal(number: int) -> str:
-    """Return the name of a signal, such as "SIGKILL (signal 9)", and its likely cause."""
+    """Return the name of a signal, such as "SIGTERM (signal 15)", and for SIGKILL its likely cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
-    return f"{name} (signal {number}){memory}"
+    cause = "; if nobody sent it, the system was out of memory" if number == 9 else ""
+    return f"{name} (signal {number}){cause}"

@@ -77,6 +77,7 @@ def release_inherited_files(keep: set[int]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
-        if fd > 2 and fd != null and fd not in keep and os.path.exists(f"/proc/self/fd/{fd}"):
+        is_open = os.path.exists(f"/proc/self/fd/{fd}")  # the descriptor of the listing itself no longer is
+        if fd > 2 and fd != null and fd not in keep and is_open:
             os.dup2(null, fd, inheritable=False)
     os.close(null)

@@ -88,7 +88,9 @@ def refuse_connections(listener: int) -> None:
     Its owner does not notice this, and existing connections remain.
     """
     program = ctypes.create_string_buffer(_DROP_ALL)
-    filter_ = struct.pack("HP", 1, ctypes.addressof(program))
+    filter_ = struct.pack(
+        "HP", 1, ctypes.addressof(program)
+    )  # struct sock_fprog: the number of instructions, the program
     with socket.socket(fileno=os.dup(listener)) as duplicate:
         duplicate.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
@@ -105,10 +107,11 @@ def _list_socket_descriptors() -> dict[int, int]:
 
 
 def _read_tcp_sockets() -> list[_TcpSocket]:
+    """Return all TCP sockets of this network namespace, also those of other users."""
     found = []
     for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         with suppress(OSError):
             for line in file.read_text().splitlines()[1:]:
-                columns = line.split()
-                found.append(_TcpSocket(columns[1], columns[2], columns[3], int(columns[7]), int(columns[9])))
+                _slot, local, remote, state, _queues, _timer, _retransmits, uid, _timeout, inode, *_ = line.split()
+                found.append(_TcpSocket(local, remote, state, int(uid), int(inode)))
     return found

@@ -138,13 +138,19 @@ def make_trusted_folder(folder: Path) -> Path:
     if not hasattr(os, "getuid"):
         return real
     trusted = {os.getuid(), 0}
+    # The owner of a link on the way to the folder could replace it.
     for ancestor in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
         info = ancestor.lstat()
         if info.st_uid not in trusted:
             raise PermissionError(f"{ancestor} belongs to another user, who could change its contents")
-        sticky = info.st_mode & stat.S_ISVTX  # others may add files, but not change existing ones
-        written_by_others = _OTHERS_WRITE if ancestor == real else 0 if sticky else stat.S_IWOTH
-        if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
+        is_sticky = info.st_mode & stat.S_ISVTX  # others may add files, but not change existing ones
+        if ancestor == real:
+            forbidden_bits = _OTHERS_WRITE
+        elif is_sticky:
+            forbidden_bits = 0
+        else:
+            forbidden_bits = stat.S_IWOTH
+        if not stat.S_ISLNK(info.st_mode) and info.st_mode & forbidden_bits:  # the mode of a link has no meaning
             raise PermissionError(
                 f"{ancestor} can be changed by other users (its mode is {stat.S_IMODE(info.st_mode):o})"
             )
@@ -235,7 +241,7 @@ def _list_runtime_folders() -> Iterator[Path]:
 
 
 def _try_make_private(folder: Path) -> bool:
-    """Remove other users' access to a folder. Return False if it is not a folder of this user, or is a link."""
+    """Remove other users' access to a folder. Return False without a change if it is a link or not of this user."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()
@@ -254,14 +260,15 @@ def _restrict_access(folder: Path, bits: int) -> None:
     if not hasattr(os, "getuid"):
         return
     info = folder.stat()
-    # Root's folder is accepted unless every user can write to it.
-    if os.getuid() not in (0, info.st_uid) and (info.st_uid or info.st_mode & stat.S_IWOTH):
+    is_own = os.getuid() in (0, info.st_uid)  # root may use every folder
+    is_safe_folder_of_root = info.st_uid == 0 and not info.st_mode & stat.S_IWOTH
+    if not is_own and not is_safe_folder_of_root:
         raise PermissionError(
             f"{folder} belongs to another user, who could read and change its contents; set FOOTPLATE_HOME "
             "to a folder that you own"
         )
     if info.st_uid == os.getuid() and info.st_mode & bits:
-        with suppress(OSError):
+        with suppress(OSError):  # a file system without modes
             folder.chmod(stat.S_IMODE(info.st_mode) & ~bits)
 
 

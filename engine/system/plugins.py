@@ -92,6 +92,11 @@ def plugin_packages() -> list[str]:
 
 
 def _read_entry_points(package: str) -> list[tuple[str, int, bytes]]:
+    """Return values that change with the plug-ins that a package declares, or [] if it declares none.
+
+    `package` is the folder with its metadata. The values are the folder's name, which contains the version, and the
+    time of the last change and the content of its list of entry points.
+    """
     file = os.path.join(package, "entry_points.txt")
     try:
         text = read_file(file)
@@ -125,19 +130,21 @@ class Registry(Mapping[str, T], Generic[T]):
         self.left_out: list[UnusablePlugin] = []
         self._group = group
         self.built_in = dict(built_in)
-        self._known = dict(built_in)  # with the plug-ins that have been loaded
+        self._loaded = dict(built_in)  # built-in objects, and plug-ins that have been loaded
         self._accept = accept
         self._taken = taken
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._known and name in self._unloaded:
+        """Return the object with this id, after loading its plug-in. Raises KeyError if it is unknown or unusable."""
+        if name not in self._loaded and name in self._unloaded:
             self._load(self._unloaded.pop(name))
-        return self._known[name]
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
+        """Load all plug-ins, and return an iterator over the ids of those that can be used and of built-in objects."""
         while self._unloaded:
             self._load(self._unloaded.pop(next(iter(self._unloaded))))
-        return iter(self._known)
+        return iter(self._loaded)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -153,12 +160,12 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def leave_out(self, name: str, reason: str) -> None:
         """Remove a plug-in from the registry, and record the `reason`."""
-        self._known.pop(name, None)
+        self._loaded.pop(name, None)
         self._leave_out(self._entry_points[name], reason)
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        """Entry points by id, without those whose id is already taken."""
+        """Entry points by id, without those whose id is already taken, which are recorded in `left_out`."""
         if not fingerprint():
             return {}
         from importlib.metadata import entry_points  # slow to import, and windows do not need it
@@ -184,7 +191,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def _load(self, point: EntryPoint) -> None:
         """Import a plug-in and register its object, or leave it out if that fails."""
         try:
-            self._known[point.name] = self._accept(point.name, point.load())
+            self._loaded[point.name] = self._accept(point.name, point.load())
         except UnusablePluginError as error:
             self._leave_out(point, str(error))
         except (Exception, SystemExit) as error:  # a plug-in may fail in any way

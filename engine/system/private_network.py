@@ -43,10 +43,10 @@ class PrivateNetwork:
             if self._creator == 0:
                 _create_and_exit(self._kinds, child_end)
             child_end.close()
-            code, self.descriptors, _, _ = socket.recv_fds(parent_end, 16, len(self._kinds))
+            error_number, self.descriptors, _, _ = socket.recv_fds(parent_end, 16, len(self._kinds))
         if len(self.descriptors) < len(self._kinds):
             self.close()
-            number = int(code or errno.EIO)
+            number = int(error_number or errno.EIO)  # b"" if the child was killed
             raise OSError(number, os.strerror(number))
 
     def enter(self) -> None:
@@ -100,6 +100,7 @@ def _drop_capabilities() -> None:
 
 
 def _load_libc() -> ctypes.CDLL:
+    """Return the C library, whose calls set the error number that `_raise_on_error` reads."""
     return ctypes.CDLL(None, use_errno=True)
 
 

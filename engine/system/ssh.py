@@ -20,7 +20,7 @@ _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_
 _LONGEST_NAME = 253
 _LONGEST_REASON = 500
 _NOT_FOUND = 127
-_USAGE = 2
+_USAGE = 2  # argparse exits with it after an unknown command or option
 _SSH_FAILED = 255
 """Exit code that ssh has for its own errors. Other exit codes are those of the remote command (ssh(1))."""
 
@@ -76,9 +76,9 @@ def host_name_problem(name: str) -> str:
 
 
 def explain_ssh_exit(name: str, code: int, output: str) -> str:
-    """Explain in a sentence why ssh to the host `name` has failed.
+    """Explain in a sentence why ssh to the host `name`, or Footplate there, has failed.
 
-    `code` is the exit code of ssh, and `output` the end of its output.
+    `code` is the exit code of ssh, and `output` the end of its output, in English.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else ""

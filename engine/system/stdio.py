@@ -39,7 +39,10 @@ def ignore_output_errors() -> None:
 
 
 def redirect_output(log: Path) -> None:
-    """Append the output of a forked child to the file `log`, and close its standard input."""
+    """Append all later output of this process to the file `log`, or discard it if the file can't be opened.
+
+    Standard input is empty from then on.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     try:
         output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -30,22 +30,21 @@ class ActivityReader:
         self._calls = calls
         self._gpu_instance = gpu_instance
         self._supported: bool | None = None  # True if NVML measures it, or None before the first reading
-        self._samples: list[Any] = []
+        self._samples: list[Any] = []  # NVML's objects for two samples, the newest one last
         self._sampled_at: float | None = None  # time of the last sample
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:
         """Return the activity since the previous reading. The first reading returns unknown values. Raises GpuLost."""
         now = time.monotonic()
-        if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
+        is_too_early = self._sampled_at is not None and now - self._sampled_at < REFRESH_S
+        if is_too_early or not self._is_supported():
             return self._latest
         if not self._samples:
-            self._samples = (
-                self._calls.attempt("samples", lambda: [self._calls.nvml.nvmlGpmSampleAlloc() for _ in range(2)]) or []
-            )
+            self._samples = self._calls.attempt("samples", self._allocate_samples) or []
         if not self._samples:
             return self._latest
-        earlier, later = reversed(self._samples)  # the older sample is overwritten
+        later, earlier = self._samples  # the object of the oldest sample is used for the new one
         self._samples = [earlier, later]
         if self._calls.attempt(("activity", self._gpu_instance), lambda: self._take_sample(later)) is None:
             self.reset()
@@ -72,8 +71,11 @@ class ActivityReader:
             self._supported = support is not None and bool(support.isSupportedDevice)
         return self._supported
 
+    def _allocate_samples(self) -> list[Any]:
+        return [self._calls.nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+
     def _take_sample(self, into: Any) -> Any:
-        """Let NVML write the current state of its counters into the sample `into`."""
+        """Let NVML write the current state of its counters into the sample `into`, and return it."""
         nvml, handle = self._calls.nvml, self._calls.handle
         if self._gpu_instance is None:
             return nvml.nvmlGpmSampleGet(handle, into)

@@ -99,7 +99,7 @@ class Device:
         if self.gpu.lost or self.gpu.asleep or self._is_skipped:
             return  # a stale handle can crash the driver's library
         if self._has_skipped:
-            request = request._replace(processes_due=True, slow_due=True)
+            request = request._replace(processes_due=True, slow_due=True)  # they may have been due in a skipped reading
             self._has_skipped = False
         self._last_request, self._last_request_at = request, time.monotonic()
         try:
@@ -120,8 +120,8 @@ class Device:
         """
         if not self._may_sleep or self._last_request is None or request.visible != self._last_request.visible:
             return False
-        idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
-        return idle and time.monotonic() - self._last_request_at < driver_files.IDLE_PAUSE_S
+        is_idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
+        return is_idle and time.monotonic() - self._last_request_at < driver_files.IDLE_PAUSE_S
 
     def _open(self) -> _OpenGpu:
         """Open a GPU that has woken up. Raises GpuLost if it is lost."""

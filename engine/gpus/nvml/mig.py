@@ -100,7 +100,7 @@ class _Instance:
         self._calls = calls
         self._values = values
         self._processes = processes
-        self._last_processes: Any = None
+        self._last_processes: Any = None  # processes at their last reading
         self._activity = activity
 
     def read(self, request: ReadRequest) -> Gpu:

@@ -109,7 +109,10 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.readings)
 
     def _select_due(self, request: SnapshotRequest) -> ReadRequest:
-        """Select the groups of quantities in `request` whose reading is due. For a changed request, all are due."""
+        """Select the groups of quantities in `request` whose reading is due, and schedule their next reading.
+
+        For a changed request, all groups are due.
+        """
         now = time.monotonic()
         if request != self._request:
             self._request = request
@@ -127,7 +130,7 @@ class NvmlReader:
         )
 
     def _update_topology(self) -> None:
-        """Read the topology again if another set of GPUs responds than the last time."""
+        """Read `topology` again if another set of GPUs responds than the last time."""
         responding = [device for device in self._devices if device.is_responding]
         indices = tuple(device.gpu.nvml_index for device in responding)
         if indices == self._responding:
@@ -167,7 +170,7 @@ class NvmlReader:
                 devices.append(Device(shared, index, sleeping.get(index)))
             except GpuLost:
                 devices.append(Device(shared, index, create_lost_gpu(index, count)))
-            except self._nvml.NVMLError as error:
+            except self._nvml.NVMLError as error:  # for example, this user has no permission for this GPU
                 refused = error
         if refused is not None and all(device.gpu.lost for device in devices):
             raise refused
@@ -191,7 +194,7 @@ def load_pynvml() -> ModuleType:
 
 def create_unavailable_error(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     """Create the exception for an error of the entire NVML library, with a status and a text for the user."""
-    code = getattr(error, "value", -1)
+    code = getattr(error, "value", -1)  # an NVMLError has a value
     installation = {"driver_loaded": is_driver_loaded(), "in_container": is_in_container()}
     no_permission = sentences.explain_missing_permission(denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {

@@ -56,10 +56,14 @@ class ProcessTable:
         kinds: dict[int, ProcessKind] = {}
         for kind, infos in lists:
             for info in infos:
-                if info.pid not in NO_PIDS and (self._mig or info.gpuInstanceId == NO_INSTANCE):
-                    kinds[info.pid] = kind if kinds.get(info.pid, kind) == kind else "both"
-                    used = _drop_implausible_memory(info.usedGpuMemory, memory_total_bytes)
-                    memory[info.pid] = max((m for m in (memory.get(info.pid), used) if m is not None), default=None)
+                is_in_instance = info.gpuInstanceId != NO_INSTANCE
+                if info.pid in NO_PIDS or (is_in_instance and not self._mig):
+                    continue
+                # A process that computes and draws is in several lists, each with all of its memory.
+                kinds[info.pid] = kind if kinds.get(info.pid, kind) == kind else "both"
+                used = _drop_implausible_memory(info.usedGpuMemory, memory_total_bytes)
+                known_values = [value for value in (memory.get(info.pid), used) if value is not None]
+                memory[info.pid] = max(known_values, default=None)
         sm_percent_by_pid = (
             self._calls.attempt("process utilization", self._sm_utilization.read)
             if self._sm_utilization is not None and memory
@@ -83,7 +87,7 @@ class ProcessTable:
             name=host.name,
             kind=kind,
             command=host.command,
-            sm_percent=None if sm_percent_by_pid is None else sm_percent_by_pid.get(pid, 0.0),
+            sm_percent=None if sm_percent_by_pid is None else sm_percent_by_pid.get(pid, 0.0),  # idle ones are left out
             cpu_percent=host.cpu_percent,
             host_memory_bytes=host.memory_bytes,
             started=host.started,
@@ -93,16 +97,18 @@ class ProcessTable:
     def _list_processes(self, name: str) -> Sequence[Any] | None:
         """Return the processes that the NVML function `name` lists.
 
-        The newest version of the function with a plausible answer is used. Drivers 535.43 to 535.86 fill
+        The newest version of the function with a plausible answer is used, or else its newest answer, or None if there
+        is none. Drivers 535.43 to 535.86 fill
         longer structs than version 3 specifies (gpustat#161). Version 2 has never changed.
         """
-        first = None
-        for function in (name + version for version in VERSIONS):
-            infos = self._calls.call(function)
+        newest_answer = None
+        for version in VERSIONS:
+            infos = self._calls.call(name + version)
             if infos is not None and are_plausible(infos):
                 return infos
-            first = infos if first is None else first
-        return first
+            if newest_answer is None:
+                newest_answer = infos
+        return newest_answer
 
 
 class SmUtilization:
@@ -120,7 +126,7 @@ class SmUtilization:
         """
         samples = sorted(self._read_samples(), key=lambda sample: sample.timeStamp)
         newest_us = samples[-1].timeStamp if samples else self._newest_us
-        if self._newest_us == 0:
+        if self._newest_us == 0:  # the first reading
             oldest_us = (time.time() - STALE_S) * 1e6
             samples = [sample for sample in samples if sample.timeStamp >= oldest_us]
         self._newest_us = newest_us

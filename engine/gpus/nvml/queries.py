@@ -132,7 +132,7 @@ class QuantityReader:
             "utilization_percent": None if rates is None else percent(rates.gpu),
             "memory_busy_percent": None if rates is None or request.basics else percent(rates.memory),
             "temperature_c": self._read_temperature_c(),
-            "power_w": self._read_thousandths("nvmlDeviceGetPowerUsage", MAX_W),
+            "power_w": self._read_watts("nvmlDeviceGetPowerUsage"),
             "throttled": None if request.basics else self._read_throttle_reasons(),
         }
 
@@ -170,9 +170,9 @@ class QuantityReader:
 
     def _read_slow(self, request: ReadRequest) -> Values:
         """Read values that rarely change: limits and errors and, with details, modes and the PCIe link."""
-        limit_w = self._read_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
+        limit_w = self._read_watts("nvmlDeviceGetEnforcedPowerLimit", lowest=1)
         if limit_w is None:
-            limit_w = self._read_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
+            limit_w = self._read_watts("nvmlDeviceGetPowerManagementLimit", lowest=1)
         mode = self._calls.call("nvmlDeviceGetComputeMode")
         values: Values = {
             "power_limit_w": limit_w,
@@ -201,7 +201,7 @@ class QuantityReader:
         }
 
     def _read_modes(self) -> Values:
-        """Read modes, fan and video engines, and update the cached state of the PCIe link."""
+        """Read modes, fan and video engines, and update the cached state and throughput of the PCIe link."""
         calls = self._calls
         self.traffic.measure_by_driver()
         # Pairs of the utilization in percent and the sampling period.
@@ -222,7 +222,7 @@ class QuantityReader:
         }
 
     def _read_constants(self) -> Values:
-        """Read thresholds and maximum clocks, and store the maxima of the PCIe link."""
+        """Read thresholds and maximum clocks, and store the maxima of the PCIe link in `_pcie`."""
         calls = self._calls
         self._pcie = {
             "max_generation": self._read_count("nvmlDeviceGetMaxPcieLinkGeneration", MAX_GENERATION),
@@ -269,13 +269,13 @@ class QuantityReader:
             bits = self._calls.call("nvmlDeviceGetCurrentClocksThrottleReasons")
         return None if bits is None else tuple(name for index, name in enumerate(THROTTLES) if bits >> index & 1)
 
-    def _read_thousandths(self, function: str, highest: float, lowest: float = 0) -> float | None:
-        """Call an NVML function, e.g. one that returns milliwatts, and return a thousandth of its result.
+    def _read_watts(self, function: str, lowest: float = 0) -> float | None:
+        """Call an NVML function that returns milliwatts, and return its result in watts, or None if it is implausible.
 
-        Returns None if this is not between `lowest` and `highest`.
+        `lowest` is the lowest plausible result.
         """
-        value = self._calls.call(function)
-        return None if value is None else drop_implausible(value / 1000, lowest, highest)
+        milliwatts = self._calls.call(function)
+        return None if milliwatts is None else drop_implausible(milliwatts / 1000, lowest, MAX_W)
 
     def _read_count(self, function: str, highest: int) -> int | None:
         """Call an NVML function, and return its result, or None if it is not between 1 and `highest`."""

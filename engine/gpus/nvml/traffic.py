@@ -53,7 +53,7 @@ class PcieTraffic:
         before, before_at = self._before, self._before_at
         self._before_at = time.monotonic()
         self._before = self._read()
-        if before and max(self._before.values(), default=0) >= BITS_32:
+        if before and max(self._before.values(), default=0) >= BITS_32:  # the counters don't overflow
             self._set_rates(before, self._before, self._before_at - before_at)
             return False
         return bool(self._before)
@@ -87,8 +87,10 @@ class PcieTraffic:
     def _set_rates(self, before: dict[Field, float], after: dict[Field, float], seconds: float) -> None:
         """Compute the throughput from two readings of the counters, `seconds` apart."""
         can_overflow = max(after.values(), default=0) < BITS_32
-        self.sent_bytes_per_s = _rate(before.get(PCIE_SENT), after.get(PCIE_SENT), seconds, can_overflow)
-        self.received_bytes_per_s = _rate(before.get(PCIE_RECEIVED), after.get(PCIE_RECEIVED), seconds, can_overflow)
+        self.sent_bytes_per_s, self.received_bytes_per_s = (
+            _compute_rate(before.get(field), after.get(field), seconds, can_overflow=can_overflow)
+            for field in (PCIE_SENT, PCIE_RECEIVED)
+        )
 
 
 def measure(links: Sequence[PcieTraffic]) -> None:
@@ -100,7 +102,7 @@ def measure(links: Sequence[PcieTraffic]) -> None:
         link.finish()
 
 
-def _rate(before: float | None, after: float | None, seconds: float, can_overflow: bool) -> float | None:
+def _compute_rate(before: float | None, after: float | None, seconds: float, *, can_overflow: bool) -> float | None:
     """Return the bytes per second from two readings of a counter, or None if they are unknown.
 
     If `can_overflow` is True, the counter has 32 bits.
@@ -129,22 +131,24 @@ class NvLinks:
         self._rates.reset()
 
     def with_rates(self, values: dict[Field, float], at: float) -> tuple[NvLink, ...]:
-        """Return the links with their throughput, given the values of their counters.
+        """Return the links with their throughput since the previous call, given the values of their counters.
 
         `at` is the time of the reading in seconds, from `time.monotonic`.
         """
-        return tuple(self._with_rates(link, values, at) for link in self._links)
+        return tuple(self._add_rates(link, values, at) for link in self._links)
 
-    def _with_rates(self, link: NvLink, values: dict[Field, float], at: float) -> NvLink:
-        sent, received = (self._rate((number, link.link), values, at) for number in _counter_fields(link))
+    def _add_rates(self, link: NvLink, values: dict[Field, float], at: float) -> NvLink:
+        """Return a link with its throughput. See `with_rates`."""
+        sent, received = (self._update_rate((number, link.link), values, at) for number in _counter_fields(link))
         return msgspec.structs.replace(link, received_bytes_per_s=received, sent_bytes_per_s=sent)
 
-    def _rate(self, field: Field, values: dict[Field, float], at: float) -> float | None:
-        """Return the bytes per second of the counter `field` since its previous reading, or None if unknown."""
+    def _update_rate(self, field: Field, values: dict[Field, float], at: float) -> float | None:
+        """Record the value of the counter `field`. Return its bytes per second since the previous one, or None."""
+        number, _link = field
         counted = values.get(field)
-        if counted is not None and field[0] in KIB_FIELDS:
+        if counted is not None and number in KIB_FIELDS:
             counted *= KIB
-        return self._rates.of(field, counted, at)
+        return self._rates.update(field, counted, at)
 
 
 def _counter_fields(link: NvLink) -> tuple[int, int]:
