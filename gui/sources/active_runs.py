@@ -74,14 +74,14 @@ def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     for run_id in {run_id for run_ids in queues.values() for run_id in run_ids}:
         folder = RunFolder(paths.runs_folder() / run_id)
         is_over = has_ended(folder)
-        left_s = _left_s(folder) if run_id in training and not is_over else None
+        left_s = _estimate_left_s(folder) if run_id in training and not is_over else None
         runs[run_id] = QueuedRun(title_of(folder), left_s, is_over)
     # A run with several CPU workers holds the CPU several times.
     return {device: tuple(runs[run_id] for run_id in dict.fromkeys(run_ids)) for device, run_ids in queues.items()}
 
 
-def _left_s(run: RunFolder) -> float | None:
-    """Return the seconds until a training run is expected to finish, or None if unknown."""
+def _estimate_left_s(run: RunFolder) -> float | None:
+    """Return the seconds until a training run is expected to finish, or None if unknown or its files are unreadable."""
     from engine.runs.estimates import estimate_remaining_s
     from engine.runs.folder import UnreadableJob
 

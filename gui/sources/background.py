@@ -140,8 +140,8 @@ class Background(QObject):
 
     @Slot()
     def _deliver(self) -> None:
-        """Emit the result or the exception once, then release the receivers."""
-        if self._delivered:
+        """Emit the result or the exception once, then release the receivers. The object is deleted later."""
+        if self._delivered:  # by `finish`, before the event loop came to it
             return
         self._delivered = True
         self._thread.join()  # the thread may still be emitting the signal of this object
@@ -238,7 +238,7 @@ class SingleFlight(Generic[_Result]):
         work, self._pending = self._work, False
         if work is not None:
             work.finish(within_s)
-            if self._work is work:
+            if self._work is work:  # its result was not delivered
                 self.abandon()
 
     def _deliver(self, work: Background, callback: Callable[[Any], None], outcome: Any) -> None:

@@ -77,12 +77,11 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     positions = _read_logged_positions(run.events_file)
     found = []
     for entry, info in files:
-        older = OLDER_CHECKPOINT.fullmatch(entry.name)
-        location = (  # epoch and step
-            (int(older["epoch"]), int(older["step"])) if older is not None else positions.get(entry.name, (None, None))
-        )
-        found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *location))
-    return tuple(sorted(found, key=lambda each: each.written, reverse=True))
+        epoch, step = positions.get(entry.name, (None, None))
+        if (older := OLDER_CHECKPOINT.fullmatch(entry.name)) is not None:  # its name contains them
+            epoch, step = int(older["epoch"]), int(older["step"])
+        found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, epoch, step))
+    return tuple(sorted(found, key=lambda checkpoint: checkpoint.written, reverse=True))
 
 
 def choose_fork_checkpoint(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
@@ -90,9 +89,9 @@ def choose_fork_checkpoint(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | 
 
     In order of preference, it is last.pt, the newest resumable checkpoint, or the newest weights.
     """
-    resumable = [each for each in checkpoints if not each.has_only_weights]
-    last = next((each for each in resumable if each.name == LAST), None)
-    return last or next(iter(resumable or checkpoints), None)
+    resumable = [checkpoint for checkpoint in checkpoints if not checkpoint.has_only_weights]
+    last = next((checkpoint for checkpoint in resumable if checkpoint.name == LAST), None)
+    return last or next(iter(resumable or checkpoints), None)  # they are sorted, newest first
 
 
 def _is_checkpoint_name(name: str) -> bool:
@@ -111,6 +110,7 @@ def _read_logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]
         return {}
     positions: dict[str, tuple[int | None, int | None]] = {}
     end = len(tail)
+    # Search backwards until both names are found, since a log contains many checkpoints.
     while len(positions) < 2 and (start := tail.rfind(_TAG, 0, end)) >= 0:
         try:
             event = EVENT.decode(tail[start : tail.find(b"\n", start)])

@@ -56,6 +56,7 @@ class Column:
             self._reallocate(len(self._data), length)
 
     def _reserve(self, count: int) -> None:
+        """Make room for `count` more values. If the array must grow, it at least doubles."""
         needed = self._length + count
         if needed > len(self._data):
             self._reallocate(max(needed, 2 * len(self._data)), self._length)
@@ -77,12 +78,16 @@ def reduce_to_extremes(x: Floats, y: Floats, low: float, high: float, buckets: i
     if buckets <= 0 or high <= low or len(x) < _MIN_POINTS_PER_BUCKET * buckets:
         return x, y
     width = (high - low) / buckets
-    edges = np.arange(np.ceil(max(low, x[0]) / width), np.floor(min(high, x[-1]) / width) + 1) * width
-    starts = np.concatenate(([0], np.searchsorted(x, edges)))
-    starts = starts[np.append(np.diff(starts) > 0, starts[-1] < len(x))]  # skip empty buckets
+    first_edge, last_edge = np.ceil(max(low, x[0]) / width), np.floor(min(high, x[-1]) / width)
+    edges = np.arange(first_edge, last_edge + 1) * width
+    starts = np.concatenate(([0], np.searchsorted(x, edges)))  # index of the first point in each bucket
+    has_points = np.append(np.diff(starts) > 0, starts[-1] < len(x))
+    starts = starts[has_points]
+    ends = np.append(starts[1:], len(x))
+    # Each bucket becomes two points: its minimum at its first x, and its maximum at its last one.
     thin_x, thin_y = np.empty((2, 2 * len(starts)))
     thin_x[0::2] = x[starts]
-    thin_x[1::2] = x[np.append(starts[1:], len(x)) - 1]
+    thin_x[1::2] = x[ends - 1]
     thin_y[0::2] = np.fmin.reduceat(y, starts)
     thin_y[1::2] = np.fmax.reduceat(y, starts)
     return thin_x, thin_y

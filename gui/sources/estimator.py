@@ -115,26 +115,31 @@ class Estimator(QObject):
         self._pause_timer.stop()
         self._process.cancel()
         if request is None:
-            self._on_estimated((None, None))
+            self._on_estimated((None, None))  # remove the previous estimate now
         self._typing_timer.start()
 
     def _next_estimation(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
+        """Return a function that estimates the newest request from past runs, or None if there is no request."""
         if self._newest_request is None:
             return None
         return partial(_compute_estimate, self._newest_request, self._runs, self._past_runs)
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
-        """Show the estimate for the newest request. If no past run is comparable, add the computed memory."""
+        """Publish a request and its estimate, unless there is a newer request.
+
+        If the memory of no past run is comparable, add the computed memory, or start the timer for its computation.
+        """
         request, estimate = answer
         if request != self._newest_request:
             return
         self.request, self.estimate = request, estimate
         if request is not None and (estimate is None or estimate.memory_bytes is None):
-            memory_bytes = self._computed.get(_memory_key(request.job))
+            key = _memory_key(request.job)
+            memory_bytes = self._computed.get(key)
             if memory_bytes is not None:
                 estimate = estimate or Estimate(seconds=None)
                 self.estimate = msgspec.structs.replace(estimate, memory_bytes=memory_bytes, is_computed=True)
-            elif _memory_key(request.job) not in self._computed:
+            elif key not in self._computed:  # otherwise, the computation has failed before
                 self._pause_timer.start()
         self.changed.emit()
 
@@ -144,7 +149,10 @@ class Estimator(QObject):
             self._process.start(self._newest_request.job)
 
     def _on_computed(self, answer: MemoryEstimate) -> None:
-        """Store the memory that the child process has computed, and update the estimate of the current job."""
+        """Store the memory that the child process has computed, and update the estimate of the current job.
+
+        A new request cancels the process, so that the answer always belongs to the newest request.
+        """
         if self._newest_request is not None:
             self._computed[_memory_key(self._newest_request.job)] = answer.bytes
             self._typing_timer.start()
@@ -162,6 +170,7 @@ _MEMORY_FIELDS = (
 
 
 def _memory_key(job: Job) -> tuple[Any, ...]:
+    """Return the values of the job fields that determine its memory."""
     return tuple(job.value(name) for name in dict.fromkeys(_MEMORY_FIELDS))
 
 

@@ -107,10 +107,12 @@ _COLUMNS: dict[str, Any] = {
 
 
 def _has_single_class(classes: Classes | None) -> bool:
+    """Return True if the classes are known, and no sample has several."""
     return classes is not None and all(len(indices) <= 1 for indices in classes)
 
 
 def _extract_class_indices(classes: Classes) -> Numbers:
+    """Return the only class of each sample, or `NO_CLASS` for samples without one."""
     return np.fromiter((indices[0] if indices else NO_CLASS for indices in classes), np.int64, len(classes))
 
 
@@ -125,7 +127,7 @@ class ComparableEvaluation:
 def find_comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
     """Find all other evaluations with the same split, dataset and task, newest first."""
     found = [
-        ComparableEvaluation(saved, _title(run))
+        ComparableEvaluation(saved, _get_title(run))
         for run in list_runs()
         for saved in read_evaluations(run.path)
         if _is_comparable(saved.evaluation, evaluation)
@@ -133,7 +135,7 @@ def find_comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvalua
     return sorted(found, key=lambda other: other.saved.evaluation.date, reverse=True)
 
 
-def _title(run: RunFolder) -> str:
+def _get_title(run: RunFolder) -> str:
     """Return the title of a run, or its id if its folder can't be read."""
     try:
         return title_of(run)
@@ -179,7 +181,8 @@ class CurveCounts:
     def at(self, threshold: float) -> ConfusionCounts:
         """Return the counts if detections with scores of at least `threshold` are accepted."""
         curve = self._curve
-        point = len(self._rising_thresholds) - int(np.searchsorted(self._rising_thresholds, threshold, side="left")) - 1
+        accepted = len(self._rising_thresholds) - int(np.searchsorted(self._rising_thresholds, threshold, side="left"))
+        point = accepted - 1  # of the curve, whose thresholds fall
         if point < 0:  # no detection has such a score
             return ConfusionCounts(0, 0, curve.positives, true_negatives=None)
         true_positives = round(curve.recall[point] * curve.positives)
@@ -192,7 +195,7 @@ class CurveCounts:
 class ConfusionCounts:
     """Confusion counts of a class.
 
-    `false_positives` is None if unknown, for example without true positives. `true_negatives` is None for detection.
+    `false_positives` is None if unknown, as for detection without true positives. `true_negatives` is None for detection.
     """
 
     true_positives: int
@@ -202,7 +205,7 @@ class ConfusionCounts:
 
     @property
     def precision(self) -> float | None:
-        if self.false_positives is None:
+        if self.false_positives is None:  # because there are no true positives
             return 0.0
         return _fraction(self.true_positives, self.true_positives + self.false_positives)
 
@@ -218,10 +221,10 @@ class ConfusionCounts:
 
     @property
     def f1(self) -> float | None:
-        if self.false_positives is None:
+        if self.false_positives is None:  # because there are no true positives
             return 0.0
-        twice = 2 * self.true_positives
-        return _fraction(twice, twice + self.false_positives + self.false_negatives)
+        twice_true = 2 * self.true_positives
+        return _fraction(twice_true, twice_true + self.false_positives + self.false_negatives)
 
 
 def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurveCounts:
@@ -256,9 +259,11 @@ def count_confusion(samples: SampleTable, classes: int, threshold: float) -> Num
     thresholded = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
     is_known = (true >= 0) & (true < classes) & (thresholded <= classes)
     row_length = classes + 1
-    counts = np.bincount(true[is_known] * row_length + thresholded[is_known], minlength=row_length * row_length)
+    cells = true[is_known] * row_length + thresholded[is_known]  # index of each sample's cell in the flat matrix
+    counts = np.bincount(cells, minlength=row_length * row_length)
     return counts.reshape(row_length, row_length).astype(np.int64)
 
 
 def _fraction(count: int, total: int) -> float | None:
+    """Return `count` as a fraction of `total`, or None if `total` is 0."""
     return count / total if total else None

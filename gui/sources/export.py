@@ -116,7 +116,7 @@ def write_csv(path: Path, rows: Rows) -> Path:
         for number, row in enumerate(rows):
             writer.write_row(row)
             if number % _YIELD_EVERY == 0:
-                time.sleep(0)
+                time.sleep(0)  # let the GUI thread run
     return path
 
 

@@ -106,11 +106,9 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
     if side and size.isValid() and max(size.width(), size.height()) > side:
         reader.setScaledSize(size.scaled(QSize(side, side), Qt.AspectRatioMode.KeepAspectRatio))
     image = reader.read()
-    return (
-        tr("{name} can't be shown: {errorString}.").format(name=file.name, errorString=reader.errorString())
-        if image.isNull()
-        else image
-    )
+    if image.isNull():
+        return tr("{name} can't be shown: {errorString}.").format(name=file.name, errorString=reader.errorString())
+    return image
 
 
 class Thumbnails(QObject):
@@ -131,11 +129,14 @@ class Thumbnails(QObject):
         self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
 
     def image(self, file: Path) -> QImage | None:
-        """Return the thumbnail of `file`, None if it hasn't been read, or a null image if it can't be read."""
+        """Return the thumbnail of `file`, or a null image if it can't be read.
+
+        If it hasn't been read, request it and return None.
+        """
         image = self._images.get(file)
         if image is None:
             self._requested.pop(file, None)
-            self._requested[file] = None
+            self._requested[file] = None  # at the end, since the latest requests are read first
             self._flight.request()
         return image
 
@@ -151,14 +152,15 @@ class Thumbnails(QObject):
 
     def _next_batch(self) -> Callable[[], dict[Path, QImage]] | None:
         """Take the latest requests, and return a function that reads their images, or None if there are none."""
-        files = list(self._requested)[-1 : -_BATCH - 1 : -1]
+        files = list(reversed(self._requested))[:_BATCH]
         for file in files:
             del self._requested[file]
         return partial(self._read, files) if files else None
 
     def _read(self, files: Sequence[Path]) -> dict[Path, QImage]:
-        read = {file: read_image(file, self._side) for file in files}
-        return {file: QImage() if isinstance(image, str) else image for file, image in read.items()}
+        """Read thumbnails on a worker thread. Files that can't be read get a null image."""
+        images_or_messages = {file: read_image(file, self._side) for file in files}
+        return {file: QImage() if isinstance(image, str) else image for file, image in images_or_messages.items()}
 
     def _on_read(self, images: dict[Path, QImage]) -> None:
         """Add thumbnails to the cache, drop the oldest ones if it is full, and read the next batch."""

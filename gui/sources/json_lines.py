@@ -213,5 +213,6 @@ class RequestProcess(JsonLinesProcess):
     """Last request, or None before the first one."""
 
     def start(self, request: Any) -> None:
+        """Execute `request`, after canceling a previous one."""
         self.request = request
         self.run(stdin=msgspec.json.encode(request), first=Progress(fraction=0.0, what=tr("Starting")))

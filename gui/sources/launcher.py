@@ -124,7 +124,7 @@ class Launcher(QObject):
         if not self.is_closing:
             self.preload()
         self._waiting_run = run
-        if self.ready or self._notifier is None:
+        if self.ready or self._notifier is None:  # the process is ready, or there is none to wait for
             self._start_created_run()
         else:
             # The preloaded process has done part of its imports, so waiting for it is faster than a new supervisor.
@@ -190,6 +190,8 @@ class Launcher(QObject):
 
 
 class _CannotResume(Exception):  # noqa: N818  (the user's mistake, not an error)
+    """Raised when a run can't be resumed because of `problems`."""
+
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(*map(str, problems))
         self.problems = problems
@@ -208,7 +210,7 @@ def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
 
 
 def with_absolute_paths(job: Job) -> Job:
-    """Return `job` with absolute paths."""
+    """Return `job` with absolute paths, because its supervisor has another working directory."""
     return job.with_fields(
         dataset=_absolute(job.data.dataset),
         model=_absolute(job.model.name) if job.model_is_file else job.model.name,
@@ -241,4 +243,5 @@ def make_creation_problem(error: OSError) -> Problem:
 
 
 def _absolute(path: str) -> str:
+    """Return the absolute form of a path, in which ~ is replaced by the home folder."""
     return str(Path(path).expanduser().absolute())

@@ -32,7 +32,7 @@ class NotesWriter(QObject):
         super().__init__(parent)
         self._find = find
         self._queue: deque[tuple[RunSummary, dict[str, Any]]] = deque()
-        self._run: RunSummary | None = None
+        self._written_run: RunSummary | None = None  # run whose notes are being written
         self._flight = SingleFlight(self, self._next_call, self._on_written, self._on_failed)
 
     def change(self, run: RunSummary, **changes: Any) -> None:
@@ -43,6 +43,7 @@ class NotesWriter(QObject):
 
     def close(self) -> None:
         """Store the remaining changes when the window closes. Give up if the disk doesn't respond."""
+        # Each delivered result starts the next call. A call that takes too long is abandoned, which ends the loop.
         while self._flight.running:
             self._flight.finish()
 
@@ -51,12 +52,13 @@ class NotesWriter(QObject):
         if not self._queue:
             return None
         run, changes = self._queue.popleft()
-        self._run = run
+        self._written_run = run
         return lambda: change_notes(Path(run.folder), **changes)
 
     def _on_written(self, notes: RunNotes) -> None:
         """Emit the run with its new notes, and write the next ones."""
-        run = self._find(self._run.run_id) if self._run is not None else None
+        # The run may have changed or been removed while its notes were written.
+        run = self._find(self._written_run.run_id) if self._written_run is not None else None
         self._flight.request()
         if run is not None:
             self.written.emit(
@@ -72,7 +74,7 @@ class NotesWriter(QObject):
 
     def _on_failed(self, error: Exception) -> None:
         """Report that notes couldn't be saved, and write the next ones. Unexpected errors are raised."""
-        run = self._run
+        run = self._written_run
         self._flight.request()
         if run is None or not isinstance(error, OSError):
             raise error

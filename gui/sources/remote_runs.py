@@ -109,7 +109,7 @@ class RunFollower(QObject):
 
     def _read(self) -> None:
         """Emit the local folder of the run, or keep the reason for `failed`, which is emitted when the process exits."""
-        if self._process is None or not self._process.canReadLine():
+        if self._process is None or not self._process.canReadLine():  # the rest of the line has not arrived
             return
         try:
             answer = msgspec.json.decode(bytes(self._process.readLine().data()), type=FollowResult)
@@ -144,6 +144,7 @@ class FileFetch(JsonLinesProcess):
 
 
 def _answer_in(message: FetchProgress) -> Answer | None:
+    """Return the local path, or the problem as a refusal, in the last message. Return None for earlier messages."""
     if message.path:
         return Answer(message.path)
     return Answer(message.problem, refused=True) if message.problem else None

@@ -18,7 +18,7 @@ from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import format_time_or_date
-from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
+from gui.sources.checkpoints import checkpoints_of, choose_fork_checkpoint
 from gui.titles import describe_job_changes, run_title
 from gui.translation import tr
 
@@ -101,7 +101,7 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
         ).format(of=title, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
     is_trained = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
-    if is_trained and not chosen.has_only_weights:  # otherwise there would be no epochs to train
+    if is_trained and not chosen.has_only_weights:  # without more epochs, there would be nothing to train
         return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 
@@ -119,7 +119,9 @@ def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, con
         return replace(prefill_to_resume(summary), preset=dict(changes))
     _run, job = _read_run(summary)
     old_recipe, new_recipe = (_default_recipe(each) for each in (job, job.with_fields(**changes)))
-    preset = {"recipe": new_recipe, **changes} if old_recipe == job.recipe != new_recipe else dict(changes)
+    preset = dict(changes)
+    if job.recipe == old_recipe and new_recipe != old_recipe:
+        preset = {"recipe": new_recipe, **changes}
     return Prefill(
         text=tr("A new run like “{summary}”, but with {preset}.").format(
             summary=run_title(summary), preset=describe_job_changes(preset)
@@ -131,6 +133,7 @@ def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, con
 
 
 def _default_recipe(job: Job) -> str:
+    """Return the id of the recipe that the form suggests for a job."""
     return initial_recipe(collect_facts(job.values(), load_catalogue(), None, ("pretrained",)))
 
 
@@ -152,13 +155,13 @@ def _describe_start(run: RunFolder, path: Path | None) -> str:
 
     `path` is the checkpoint that it starts from, or None if it starts from the beginning.
     """
-    checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
-    if checkpoint is not None:
-        file = f"{checkpoint.name}, {format_time_or_date(checkpoint.written)}"
-        return (
-            f"from {checkpoint.position_text} ({file})" if checkpoint.position_text else f"from a checkpoint ({file})"
-        )
-    return f"from {path}" if path is not None else tr("from the beginning, since it has no checkpoint")
+    if path is None:
+        return tr("from the beginning, since it has no checkpoint")
+    checkpoint = next((each for each in checkpoints_of(run) if each.path == path), None)
+    if checkpoint is None:  # a checkpoint of another run
+        return f"from {path}"
+    position = checkpoint.position_text or "a checkpoint"
+    return f"from {position} ({checkpoint.name}, {format_time_or_date(checkpoint.written)})"
 
 
 @dataclass(frozen=True)

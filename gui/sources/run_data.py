@@ -133,7 +133,8 @@ class RunData:
     unsaved: bool = False
     """True while the last state exists only in memory because the disk can't store it."""
     end_request: EndRequest = ""
-    _entered: set[Phase] = field(default_factory=set)
+    _logged_phases: set[Phase] = field(default_factory=set)
+    """Phases that the current workers have entered, each of which has a line."""
     _origin: float = 0.0
     """Start of the run's time in seconds since the epoch. It moves forward with every pause."""
     _is_clock_stopped: bool = True
@@ -146,7 +147,10 @@ class RunData:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Return True if the run can continue from a checkpoint in its log. The best weights don't suffice."""
+        """Return True if the run can continue from a checkpoint, its own or that of the run it was forked from.
+
+        The best weights don't suffice.
+        """
         is_fork = self.started is not None and self.started.job.checkpoints.resume_from != ""
         return is_fork or "last" in self.checkpoints
 
@@ -206,7 +210,10 @@ class RunData:
 
     def _exclude_time_until(self, event: AnyEvent) -> None:
         """Exclude the time between the previous event and `event` from the run's time."""
-        self._origin = self._origin + event.time - self.last_time if self.last_number else event.time
+        if self.last_number:
+            self._origin += event.time - self.last_time
+        else:
+            self._origin = event.time  # the first event
         if not isinstance(event, QUEUE_EVENTS):
             self._is_clock_stopped = False
             self.waiting = None
@@ -222,6 +229,7 @@ class RunData:
                 rank = f"[rank {event.rank}] " if event.rank is not None else ""
                 self._add_line(event, event.level, f"{rank}{event.text}")
             case RunStarted():
+                # The job is not only displayed, so its texts are not shortened.
                 self._apply_start(structs.replace(shorten_texts(event), job=event.job))
             case _:
                 self._apply_result_event(shorten_texts(event))
@@ -235,7 +243,7 @@ class RunData:
                 self._add_line(event, "info", event.text)
             case Validation():
                 self.validations.append(self.seconds(event), event)
-                self._add_line(event, "info", self._validation_words(event))
+                self._add_line(event, "info", self._describe_validation(event))
             case ClassMeasures():
                 self.validation_details.add_classes(event)
             case Predicted():
@@ -263,8 +271,9 @@ class RunData:
                     event, "info", tr("Saved the {kind} checkpoint to {path}").format(kind=event.kind, path=event.path)
                 )
             case Warned():
-                previous = self.warnings.pop(event.code, None)
-                self.warnings[event.code] = RepeatedWarning(previous.count + 1 if previous is not None else 1, event)
+                previous = self.warnings.pop(event.code, None)  # so that the new entry is the last one
+                count = previous.count + 1 if previous is not None else 1
+                self.warnings[event.code] = RepeatedWarning(count, event)
                 self.unsaved |= event.code == "unsaved"
                 self._add_line(event, "warning", event.message)
             case EventsLost():
@@ -311,8 +320,8 @@ class RunData:
         self.trace = self.rank_times = self.time_spent = self.verdict = None
         self.current_attempt_start = len(self.steps.step)
         self.unsaved = False
-        self._entered.clear()
-        with_workers = f"with {_workers(event.world_size)}"
+        self._logged_phases.clear()
+        with_workers = f"with {_count_workers(event.world_size)}"
         if self.executions == 1:
             self._add_line(
                 event,
@@ -340,15 +349,18 @@ class RunData:
             self.started = structs.replace(self.started, job=job, world_size=len(event.devices))
         # A killed worker couldn't report its position.
         self.restarts.append(structs.replace(event, step=self.step) if event.step is None else event)
-        self._entered.clear()
-        self._add_line(event, "warning", _restart_words(event))
+        self._logged_phases.clear()
+        self._add_line(event, "warning", _describe_restart(event))
 
     def _apply_plan(self, plan: Planned) -> None:
         """Set the plan and its first step. Remove the values after this step, because the workers repeat these steps."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
-        self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
-        # Cut all of them, even if the first has nothing to remove.
+        self.epoch = 0  # a run from scratch has not entered its first epoch
+        if plan.from_step:
+            completed_epochs = plan.from_step // max(1, plan.steps_per_epoch)
+            self.epoch = min(plan.epochs, completed_epochs + 1)
+        # A list, since all of them must be cut, even if the first has nothing to remove.
         shortened = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
         self.rollbacks += any(shortened)
         for device in self.devices.values():
@@ -357,11 +369,13 @@ class RunData:
         if plan.shares:
             self._add_line(plan, "info", _describe_batch_shares(plan.shares))
 
-    def _validation_words(self, event: Validation) -> str:
+    def _describe_validation(self, event: Validation) -> str:
+        """Return the log's line about a validation, with its metrics."""
         measures = ", ".join(f"{name} {self._format_metric(name, value)}" for name, value in event.measures.items())
         return tr("Validation after epoch {epoch}: {measures}").format(epoch=event.epoch, measures=measures)
 
     def _format_metric(self, name: str, value: float) -> str:
+        """Format a value of a metric, as a percentage if the metric is one."""
         measure = self.find_measure(name)
         return metric_value(value, percent=measure is not None and measure.percent, decimals=2)
 
@@ -370,11 +384,12 @@ class RunData:
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._add_line(event, "info", f"{event.phase.capitalize()}: {event.detail}")
-        elif event.phase not in self._entered:
+        elif event.phase not in self._logged_phases:
             self._add_line(event, "info", event.phase.capitalize())
-        self._entered.add(event.phase)
+        self._logged_phases.add(event.phase)
 
     def _add_line(self, event: AnyEvent, kind: LineKind, text: str) -> None:
+        """Add a line to the displayed log. `event` must be the newest event."""
         self.lines.append(Line(self.seconds(event), kind, text))
 
 
@@ -383,7 +398,8 @@ def _describe_batch_shares(shares: tuple[float, ...]) -> str:
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f}%' for share in shares)}, by measured speed"
 
 
-def _restart_words(event: Restarting) -> str:
+def _describe_restart(event: Restarting) -> str:
+    """Return the log's line about a restart, with the attempt and the cause."""
     return tr("Restarting from the last checkpoint ({event}): {cause}").format(
         event=describe_attempt(event), cause=event.cause
     )
@@ -397,5 +413,6 @@ def _describe_waiting(event: Waiting) -> str:
     return ", ".join([f"Waiting in the queue at position {event.position}", *reasons, *event.others])
 
 
-def _workers(world_size: int) -> str:
+def _count_workers(world_size: int) -> str:
+    """Return "one worker", or a number of workers."""
     return tr("one worker") if world_size == 1 else f"{world_size} workers"

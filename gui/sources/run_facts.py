@@ -82,12 +82,12 @@ class RunFacts:
     def status(self, data: RunData, requested: EndRequest, gpu_titles: Mapping[str, str]) -> RunStatus:
         """Return the run's status, given a `requested` pause or stop. `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
-        texts = {"interrupted": self.interruption} if self.interruption else {}
+        reasons = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:
-            texts["queued"] = describe_queue_position(waiting, started.job.parallel.devices, gpu_titles, self.users)
+            reasons["queued"] = describe_queue_position(waiting, started.job.parallel.devices, gpu_titles, self.users)
         elif state == "waiting" and self.slurm is not None:
-            texts["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
-        status = derive_status(data, state, requested, **texts)
+            reasons["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
+        status = derive_status(data, state, requested, **reasons)
         if not self.rejection or self.ended:
             return status
         return replace(status, text=f"{status.text} · following its log ({self.rejection})")

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 
@@ -75,6 +75,7 @@ class RunIntervals(QObject):
         self.unread: Mapping[str, str] = {}
 
     def show(self, intervals: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
+        """Replace the executions and errors, and emit `changed` if they differ."""
         if (intervals, unread) != (self.intervals, self.unread):
             self.intervals, self.unread = intervals, unread
             self.changed.emit()
@@ -90,35 +91,41 @@ class RunIntervals(QObject):
         }
 
 
+class _ReadRun(NamedTuple):
+    """Executions of a run, and the summary of the run when they were read."""
+
+    summary: RunSummary
+    intervals: tuple[RunInterval, ...]
+
+
 class IntervalReader:
     """Reader of executions, which caches those of an ended run until the run's summary changes."""
 
     def __init__(self) -> None:
-        self._cached_runs: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
+        self._known_runs: dict[str, _ReadRun] = {}  # results of the last reading, by run id
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
         """Return the active and recent executions of `runs`, oldest first.
 
         Runs whose executions can't be read are added to `unread`, and their last known executions are returned.
         """
-        intervals_by_run = {run_id: self._cached_runs[run_id] for run_id in unread if run_id in self._cached_runs}
+        known_runs = {run_id: self._known_runs[run_id] for run_id in unread if run_id in self._known_runs}
         for run in runs:
-            cached = self._cached_runs.get(run.run_id)
-            is_unchanged = cached is not None and cached[0] == run  # the summary at the last reading
-            if cached is not None and is_unchanged and run.state in ENDED:
-                intervals_by_run[run.run_id] = cached
+            previous = self._known_runs.get(run.run_id)
+            if previous is not None and previous.summary == run and run.state in ENDED:
+                known_runs[run.run_id] = previous
                 continue
             try:
-                intervals_by_run[run.run_id] = run, _read_intervals(run)
+                known_runs[run.run_id] = _ReadRun(run, _read_intervals(run))
             except (FileNotFoundError, PermissionError):
                 continue  # deleted or not readable
             except Exception as error:  # a damaged run must not hide the others
                 unread[run.run_id] = describe_error(error)
-                if cached is not None:
-                    intervals_by_run[run.run_id] = cached
-        self._cached_runs = intervals_by_run
+                if previous is not None:
+                    known_runs[run.run_id] = previous
+        self._known_runs = known_runs
         oldest = time.time() - RECENT_S
-        all_intervals = (interval for _run, intervals in intervals_by_run.values() for interval in intervals)
+        all_intervals = (interval for read in known_runs.values() for interval in read.intervals)
         recent = (interval for interval in all_intervals if interval.end is None or interval.end >= oldest)
         return tuple(sorted(recent, key=lambda interval: interval.start))
 
@@ -132,7 +139,7 @@ def _read_intervals(summary: RunSummary) -> tuple[RunInterval, ...]:
     earlier = [
         RunInterval(summary.run_id, name, each.devices, each.state, each.start, each.end)
         for each in parsed
-        if each.state is not None
+        if each.state is not None  # not the newest, whose state is in the summary
     ]
     devices = parsed[-1].devices if parsed else tuple(dict.fromkeys(summary.devices))
     start = parsed[-1].start if parsed else summary.started
@@ -199,7 +206,8 @@ def read_executions(run: RunFolder) -> list[Execution]:
     decoded = [each for each in parsed if each is not None]
     if len(decoded) != len(offsets):
         return decoded[-1:]  # with damaged lines, only the newest execution is certain
-    return [_ended(each, end) for each, end in zip(decoded, ends, strict=False)] + decoded[-1:]
+    earlier = decoded[:-1]
+    return [_end_execution(each, last) for each, last in zip(earlier, ends, strict=True)] + decoded[-1:]
 
 
 def _has_several_executions(run: RunFolder) -> bool:
@@ -218,7 +226,7 @@ def _find_offsets(log: IO[bytes]) -> list[int]:
         while position >= 0:
             offsets.append(start + position + 1)
             position = text.find(_BEGINNING, position + 1)
-        remainder = text[1 - len(_BEGINNING) :]
+        remainder = text[1 - len(_BEGINNING) :]  # may contain the start of a tag that the next chunk completes
         start += len(text) - len(remainder)
     return offsets
 
@@ -235,18 +243,20 @@ def _decode_execution(log: IO[bytes], offset: int) -> Execution | None:
 
 def _find_device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
     """Return the time when the execution got its devices, or its start time if its log ends before that."""
-    start: float | None = started.time
+    start: float | None = started.time  # None while it waits in the queue
     for event in events:
         if isinstance(event, Waiting):
             start = None
         elif not isinstance(event, QUEUE_EVENTS):
             start = event.time if start is None else start
+            # The phase "starting" is also logged before the queue.
             if not (isinstance(event, PhaseChanged) and event.phase == "starting"):
                 break
     return started.time if start is None else start
 
 
-def _ended(execution: Execution, last: AnyEvent | None) -> Execution:
+def _end_execution(execution: Execution, last: AnyEvent | None) -> Execution:
+    """Return an execution with its end and outcome, given its `last` event, or None if that is damaged."""
     state: State = last.outcome if isinstance(last, RunFinished) else "interrupted"
     end = max(last.time, execution.start) if last is not None else execution.start
     return Execution(execution.devices, execution.start, end, state)

@@ -103,6 +103,7 @@ class RunCommands(QObject):
         self.send(Stop() if self.requested == "stop" else Pause())
 
     def send(self, command: Command) -> None:
+        """Send a command on a worker thread. Does nothing without a run."""
         if self._run is not None:
             run = self._run
             in_background(
@@ -115,12 +116,13 @@ class RunCommands(QObject):
             call.finish(_PARTING_S)
 
     def _on_sent(self, problem: str) -> None:
+        """Report that the supervisor hasn't answered, unless `problem` is ""."""
         if problem:
             self.message.emit(problem, "warning")
 
     def _on_not_sent(self, run: RunFolder, error: Exception) -> None:
         """Report an error, unless the supervisor isn't running, and emit `failed`."""
-        ignore_os_error(error)
+        ignore_os_error(error)  # raises any other error
         if not isinstance(error, NotRunning):  # an ended run has logged its end; a starting one gets the request again
             self.message.emit(str(error), "warning")
         self.failed.emit(run)

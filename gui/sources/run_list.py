@@ -110,17 +110,20 @@ class RunList(QObject):
         self._timer.stop()
         self._reader.cancelled.set()
         self._flight.finish(CLOSE_S)
-        self._reader = _Reader(self.found)
+        self._reader = _Reader(self.found)  # for another `start`, since the previous one remains cancelled
 
     def _on_found(self, runs: list[RunSummary]) -> None:
+        """Add the ids of new runs. `_on_read` removes those of deleted runs."""
         self.known_ids |= {run.run_id for run in runs}
 
     def _on_read(self, read: RunListing | None) -> None:
+        """Emit the complete list, unless the read was cancelled."""
         if read is not None and not self._reader.cancelled.is_set():
             self.known_ids = frozenset(run.run_id for run in read.runs)
             self.complete.emit(read)
 
     def _on_failed(self, error: Exception) -> None:
+        """Report an error, unless the read was cancelled. Errors other than OSError are also raised."""
         if not self._reader.cancelled.is_set():
             self.failed.emit(describe_error(error))
         ignore_os_error(error)
@@ -147,7 +150,7 @@ class _Reader:
         New and changed runs are emitted in batches, at intervals that double.
         """
         folder = paths.runs_folder()
-        if self._previous_runs and not folder.exists():
+        if self._previous_runs and not folder.exists():  # a vanished folder would look like one without runs
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         runs: dict[str, RunSummary] = {}
         unread: dict[str, str] = {}
@@ -202,6 +205,7 @@ class SlurmWatch(QObject):
         self._next_at = float("inf")
         self._flight.finish()
 
-    def _on_polled(self, changed: bool) -> None:
-        if changed:
+    def _on_polled(self, has_changed: bool) -> None:
+        """Emit `changed` if the state of any run has changed."""
+        if has_changed:
             self.changed.emit()

@@ -66,7 +66,7 @@ def read_queue_positions() -> list[QueuePosition]:
 def _make_position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePosition:
     """Describe the queued run at position `number`. `users` are texts about the users of devices, by run id."""
     last = RunFolder(ticket.folder).last_event()
-    others = last.others if isinstance(last, Waiting) else ()
+    others = last.others if isinstance(last, Waiting) else ()  # processes of other users, which no ticket contains
     behind = [users[run_id] for run_id in ticket.behind]
     released = (tr("your release"),) if ticket.held else ()
     return QueuePosition(
@@ -89,7 +89,7 @@ def take_out(folder: str) -> None:
         connection.send(Stop())
         while not connection.closed and time.monotonic() < deadline:
             select.select([connection], [], [], _POLL_S)
-            connection.receive_lines()
+            connection.receive_lines()  # sets `closed` at the end of the connection
     supervisor = run.supervisor()
     while supervisor is not None and supervisor.alive():
         if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def describe_queue_position(
     text = f"{_format_ordinal(waiting.position)} in the queue for {_describe_devices(devices, titles)}"
     if waiting.held:
         return f"{text}, on hold until released"
-    reasons = [f"behind {_users(waiting.behind, users)}"] if waiting.behind else []
+    reasons = [f"behind {_describe_users(waiting.behind, users)}"] if waiting.behind else []
     return ", ".join([text, *reasons, *waiting.others])
 
 
@@ -159,6 +159,7 @@ def _describe_devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
     return format_gpu_names([titles[gpu] for gpu in gpus])
 
 
-def _users(run_ids: Sequence[str], users: Mapping[str, str]) -> str:
+def _describe_users(run_ids: Sequence[str], users: Mapping[str, str]) -> str:
+    """Describe runs that use or wait for devices, as in "a and b" or "a and 2 more runs"."""
     texts = [users.get(run_id, run_id) for run_id in run_ids]
     return f"{texts[0]} and {len(texts) - 1} more runs" if len(texts) > _NAMED else listed(texts)

@@ -29,6 +29,7 @@ times as long.
 """
 
 FolderVersion = tuple[int, int]
+"""Sum of the modification times of files that change when a run is resumed, in nanoseconds, and size of the log."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class RunReader:
         self._log.close()
 
     def _read_slurm(self) -> tuple[SlurmJob | None, bool]:
+        """Return the run's SLURM job, and True if its supervisor runs under SLURM on another machine."""
         slurm = read_slurm(self._run.path)
         return slurm, slurm is not None and find_job_elsewhere(self._run) is not None
 
@@ -152,6 +154,7 @@ class RunReader:
             log_bytes = self._run.events_file.stat().st_size
         except OSError:
             return None
+        # Each execution writes supervisor.json, and each change of the SLURM job slurm.json.
         return _read_mtime_ns(self._run.supervisor_file) + _read_mtime_ns(self._run.path / FILE), log_bytes
 
 
@@ -216,12 +219,13 @@ def _drop_implausible(events: list[AnyEvent], after: int) -> list[AnyEvent]:
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):
         return events
-    trusted = []
-    for event, following in zip(events, [*numbers[1:], None], strict=True):
-        if event.n == after + 1 or (event.n > after and (following is None or event.n < following)):
-            trusted.append(event)
+    plausible = []
+    for event, next_number in zip(events, [*numbers[1:], None], strict=True):
+        is_plausible_jump = event.n > after and (next_number is None or event.n < next_number)
+        if event.n == after + 1 or is_plausible_jump:
+            plausible.append(event)
             after = event.n
-    return trusted
+    return plausible
 
 
 def _decode_lines(lines: bytes) -> list[AnyEvent]:

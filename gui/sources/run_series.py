@@ -110,16 +110,18 @@ class ValidationDetails:
         _cut_after(self.classes, event.step - 1)  # a validation may be logged twice
         measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
         width = max(map(len, event.confusion), default=0)
-        is_square = width > 0 and all(len(row) == width for row in event.confusion)
-        confusion = np.array(event.confusion, np.int64) if is_square else None
+        is_rectangular = width > 0 and all(len(row) == width for row in event.confusion)
+        confusion = np.array(event.confusion, np.int64) if is_rectangular else None
         self.classes.append(ClassMetrics(event.epoch, event.step, measures, confusion))
 
     def add_predicted(self, event: Predicted) -> None:
+        """Append predictions. They replace those of the same step."""
         _cut_after(self.predicted, event.step - 1)
         self.predicted.append(event)
 
     def cut(self, step: int) -> bool:
         """Remove all details after `step`. Return False if there are none."""
+        # A list, since both must be cut.
         return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
 
 

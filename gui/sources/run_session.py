@@ -96,6 +96,7 @@ class RunSession(QObject):
 
     @property
     def status(self) -> RunStatus:
+        """Status of the open run, including a pending request to pause or stop it."""
         if self.run is None:
             return RunStatus(text=tr("Idle · nothing is running"))
         return self._facts.status(self.data, self._commands.requested, self._gpu_titles)
@@ -190,15 +191,17 @@ class RunSession(QObject):
             self._set_stage(SessionStage.CLOSED)
         if self._flight is not None and self._reader is not None:
             self._flight.finish(within_s)
-            if not self._flight.abandoned:
+            if not self._flight.abandoned:  # otherwise, a thread still uses the reader, and `_discard` closes it
                 self._reader.close()
         self._reader = self._flight = None
 
     def _set_loading(self, is_loading: bool) -> None:
+        """Set whether the log is being read for the first time, which makes updates less frequent."""
         self.loading = is_loading
         self._updates.set_loading(is_loading)
 
     def _set_stage(self, stage: SessionStage) -> None:
+        """Enter a stage. A transition that isn't in `NEXT_STAGES` is a bug."""
         assert stage in NEXT_STAGES[self._stage], f"{self._stage} -> {stage}"
         self._stage = stage
 
@@ -242,12 +245,12 @@ class RunSession(QObject):
         elif self._stage is SessionStage.ENDED:
             self._check_for_resume(poll.version)
         elif poll.is_partial:
-            if poll.state is not None:
+            if poll.state is not None:  # the first read, which gets only the state
                 self._facts.job = poll.job
                 self._facts.state, self._facts.slurm, self._facts.is_remote = poll.state, poll.slurm, poll.is_remote
             self._apply_events(poll)
             self._poll()
-        elif poll.state is None:  # requested at an earlier stage
+        elif poll.state is None:  # a read of the version or the users, requested at an earlier stage
             self._poll()
         else:
             self._apply_events(poll)
@@ -259,16 +262,18 @@ class RunSession(QObject):
         ignore_os_error(error)
 
     def _apply_events(self, poll: PollResult) -> None:
+        """Add the events of a read to the data, and schedule an update of the views."""
         if poll.events:
             self.data.apply_all(poll.events)
             self._updates.schedule()
 
     def _check_for_resume(self, version: FolderVersion | None) -> None:
         """Read the log again if `version` shows that an ended run has been resumed. Otherwise, check later."""
-        if self._facts.version is not None and version not in (None, self._facts.version):
+        has_changed = version is not None and version != self._facts.version
+        if self._facts.version is not None and has_changed:
             self._continue_reading()
             return
-        self._facts.version = self._facts.version or version
+        self._facts.version = self._facts.version or version  # the first version after the end of a live run
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: PollResult) -> None:
@@ -320,6 +325,7 @@ class RunSession(QObject):
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
         self._request_users()
+        # A supervisor that was starting may have missed the request.
         if self._commands.requested and self._commands.requested != self.data.end_request:
             self._commands.repeat()
 
@@ -347,7 +353,8 @@ class RunSession(QObject):
             self._facts.rejection = ""
         if isinstance(message, Welcome | Goodbye):
             return True
-        if message.n > self.data.last_number + 1 and self._gap_after != self.data.last_number:
+        has_gap = message.n > self.data.last_number + 1
+        if has_gap and self._gap_after != self.data.last_number:  # the log doesn't contain events that were lost
             self._gap_after = self.data.last_number
             return False
         self.data.apply(message)

@@ -116,7 +116,7 @@ def derive_status(
 
     `queued` describes the queue position of a waiting run, and `interrupted` the cause of an interruption.
     """
-    label = _label(data, state, requested)
+    label = _choose_label(data, state, requested)
     step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
     fraction = min(1.0, step / total) if step is not None and total else None
@@ -129,6 +129,9 @@ def derive_status(
         epochs = data.started.job.training.epochs
     has_steps = len(data.steps.step) > data.current_attempt_start  # earlier steps belong to the previous workers
     speed = data.steps.images_per_second.last if has_steps and label in ("Running", "Pausing", "Stopping") else None
+    # Without a download of weights, `estimate_fetch_s` returns None.
+    is_running = label == "Running"
+    seconds_left = _estimate_seconds_left(data, step, total) if is_running else estimate_fetch_s(data.fetching)
     return RunStatus(
         label=label,
         text=_describe_status(label, data, step, epochs, interrupted if label == "Interrupted" else queued),
@@ -137,16 +140,14 @@ def derive_status(
         step=step,
         steps=total,
         fraction=fraction,
-        seconds_left=_estimate_seconds_left(data, step, total)
-        if label == "Running"
-        else estimate_fetch_s(data.fetching),
+        seconds_left=seconds_left,
         images_per_second=speed,
         devices_free=data.devices_free is not None or label in ("Waiting", *_ENDED.values()),
         has_checkpoint=data.has_checkpoint,
     )
 
 
-def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
+def _choose_label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
     """Return the label of a run's status. Ended states come first, then a requested stop or pause, then phases."""
     if state in _ENDED:
         return _ENDED[state]
@@ -234,11 +235,9 @@ def _describe_progress(data: RunData, epochs: int | None) -> str:
     }.get(data.phase or "")
     if data.epoch and epochs:
         position = f"epoch {data.epoch} of {epochs}"
-        return (
-            tr("Running · {position}, {doing}").format(position=position, doing=doing)
-            if doing
-            else tr("Running · {position}").format(position=position)
-        )
+        if doing:
+            return tr("Running · {position}, {doing}").format(position=position, doing=doing)
+        return tr("Running · {position}").format(position=position)
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 
 
@@ -280,7 +279,8 @@ def _estimate_seconds_left(data: RunData, step: int | None, total: int | None) -
     times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:
         return None
-    first = data.steps.step.values[data.current_attempt_start]
-    if step <= first:
+    first_step = data.steps.step.values[data.current_attempt_start]
+    if step <= first_step:  # the last step was logged before the workers started
         return None
-    return float((times[-1] - times[0]) / (step - first) * (total - step))
+    seconds_per_step = (times[-1] - times[0]) / (step - first_step)
+    return float(seconds_per_step * (total - step))

@@ -72,7 +72,7 @@ class SearchData:
 
     Attributes:
         positions: Positions of the parameters on the axes, [trials, axes]. Unknown positions are NaN.
-        values: Results, [trials, goals], in the units of `to_display_unit`.
+        values: Results, [trials, goals], in the units in which they are displayed (see `display_factor`).
         pruned: Curves over epochs of the trials that were stopped early or failed.
         others: Curves over epochs of the other trials.
     """
@@ -98,6 +98,7 @@ class SearchData:
         """Best trial by the first goal, even if there are several goals, or None if no trial has a result."""
         if self.state.best is not None or not self.state.front:
             return self.state.row(self.state.best)
+        # With several goals, the search has no single best trial, but a Pareto front.
         goal = self.search.goals[0]
         front = [row for row in self.trials if row.number in self.state.front and row.values[0] is not None]
         key = (lambda row: row.values[0]) if goal.higher_is_better else (lambda row: -row.values[0])
@@ -109,7 +110,7 @@ def to_search_data(folder: SearchFolder, search: Search, state: SearchState, sta
     axes = tuple(_make_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.originals, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
-    scales = np.array([to_display_unit(goal, 1.0) for goal in goals])
+    scales = np.array([display_factor(goal) for goal in goals])
     values = np.array([[math.nan if value is None else value for value in row.values] for row in rows], np.float64)
     ended_early = [row for row in rows if row.state in ("pruned", "failed")]
     others = [row for row in rows if row.state not in ("pruned", "failed")]
@@ -131,12 +132,12 @@ def join_curves(rows: Sequence[TrialRow], goal: Goal) -> JoinedCurves:
     """Return the curves of trials as one line: the values of `goal` in its display unit over epochs."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
-    return JoinedCurves(x, y * to_display_unit(goal, 1.0))
+    return JoinedCurves(x, y * display_factor(goal))
 
 
-def to_display_unit(goal: Goal, value: float) -> float:
-    """Convert a result to the unit in which it is shown. Fractions become percentages."""
-    return 100 * value if goal.percent else value
+def display_factor(goal: Goal) -> float:
+    """Return the factor that converts a result to the unit in which it is displayed. Fractions become percentages."""
+    return 100.0 if goal.percent else 1.0
 
 
 def format_goal_value(goal: Goal, value: float | None) -> str:
@@ -145,17 +146,17 @@ def format_goal_value(goal: Goal, value: float | None) -> str:
         return NOT_KNOWN
     if goal.measure == "seconds":
         return duration(value)
-    return (
-        f"{localized(value / 1e6, 2)} M" if goal.measure == "parameters" else metric_value(value, percent=goal.percent)
-    )
+    if goal.measure == "parameters":
+        return f"{localized(value / 1e6, 2)} M"
+    return metric_value(value, percent=goal.percent)
 
 
 def field_label(name: str) -> str:
     """Return the label of a field that a search varies."""
     if not name.startswith(OPTION):
         return FIELDS[name].label if name in FIELDS else name
-    plain = name.removeprefix(OPTION)
-    return next((field.label for _title, field in load_catalogue().options() if field.name == plain), plain)
+    option = name.removeprefix(OPTION)
+    return next((field.label for _title, field in load_catalogue().options() if field.name == option), option)
 
 
 def format_field_value(name: str, value: Any) -> str:
@@ -185,12 +186,21 @@ def _make_axis(name: str, dimension: Dimension) -> Axis:
 
 POLL_MS = 1000
 
-_Signature = tuple[int, int, int]
+
+class _Signature(NamedTuple):
+    """Values that change with the content of a file."""
+
+    mtime_ns: int
+    size_bytes: int
+    inode: int
 
 
 @dataclass(frozen=True)
 class SearchLine:
-    """Row in the list of searches. If a search can't be read, `search` is None and `why` is the error."""
+    """Row in the list of searches. If a search can't be read, `search` is None and `why` is the error.
+
+    `changed` is the time of the last change of its files, in seconds since the epoch.
+    """
 
     folder: SearchFolder
     status: Status
@@ -206,7 +216,10 @@ class SearchLine:
 
 @dataclass
 class _CachedSearch:
-    """Content of a search, and the signatures of the files that it was read from."""
+    """Content of a search, and the signatures of the files that it was read from.
+
+    If the search can't be read, `search` is None and `why` is the error.
+    """
 
     signatures: tuple[_Signature | None, ...]
     search: Search | None
@@ -241,7 +254,7 @@ class Searches(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._known: dict[str, _CachedSearch] = {}
+        self._cache: dict[str, _CachedSearch] = {}  # results of the last read, by name
         self._opened = ""
         self._version: tuple[object, ...] = ()  # of the opened search when it was last emitted
         self._closed = False
@@ -289,31 +302,31 @@ class Searches(QObject):
     def _read(self, opened: str, version: tuple[object, ...]) -> _PollResult:
         """Read all searches, and the content of the search `opened` if it differs from `version`."""
         folders = list_searches()
-        self._known = {folder.name: self._read_search(folder) for folder in folders}
-        lines = [_make_row(folder, self._known[folder.name]) for folder in folders]
+        self._cache = {folder.name: self._read_search(folder) for folder in folders}
+        lines = [_make_row(folder, self._cache[folder.name]) for folder in folders]
         lines.sort(key=lambda line: line.changed, reverse=True)
         line = next((line for line in lines if line.name == opened), None)
-        current: tuple[object, ...] = ()
+        new_version: tuple[object, ...] = ()
         if line is not None:
-            current = self._known[opened].signatures, line.status, line.why
+            new_version = self._cache[opened].signatures, line.status, line.why
         elif opened:
-            current = ("gone",)
-        return _PollResult(lines, opened, current, _data_or_reason(opened, line) if current != version else None)
+            new_version = ("gone",)
+        data_or_reason = _get_data_or_reason(opened, line) if new_version != version else None
+        return _PollResult(lines, opened, new_version, data_or_reason)
 
     def _read_search(self, folder: SearchFolder) -> _CachedSearch:
         """Return the content of a search, from the cache if its files haven't changed."""
-        known = self._known.get(folder.name)
-        files = (folder.path / SEARCH_FILE, folder.state_file)
-        signatures = tuple(map(_read_signature, files))
-        if known is not None and known.signatures == signatures:
-            return known
+        cached = self._cache.get(folder.name)
+        search_file = folder.path / SEARCH_FILE
+        signatures = (_read_signature(search_file), _read_signature(folder.state_file))
+        if cached is not None and cached.signatures == signatures:
+            return cached
         search = folder.search()
-        return _CachedSearch(
-            signatures, search, "" if search is not None else _read_error(files[0]), _read_state(folder, known)
-        )
+        why = "" if search is not None else _read_error(search_file)
+        return _CachedSearch(signatures, search, why, _read_state(folder, cached))
 
 
-def _data_or_reason(opened: str, line: SearchLine | None) -> SearchData | str | None:
+def _get_data_or_reason(opened: str, line: SearchLine | None) -> SearchData | str | None:
     """Return the data of the search `opened`, or the reason why it can't be shown. Return None if `opened` is ""."""
     if line is None:
         return tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None
@@ -328,21 +341,23 @@ def _read_state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchS
     return previous.state if not state.time and previous is not None else state
 
 
-def _make_row(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
-    """Return the row of a search in the list of searches."""
+def _make_row(folder: SearchFolder, content: _CachedSearch) -> SearchLine:
+    """Return the row of a search in the list of searches, with its present status."""
+    ended = content.state.ended
     # `SearchFolder.status` would read the state a second time.
-    status = known.state.ended if known.state.ended and folder.driver() is None else folder.status()
-    changed = max((signature[0] for signature in known.signatures if signature), default=0) / 1e9
-    return SearchLine(folder, status or "interrupted", known.state, known.search, known.why, changed)
+    status = ended if ended and folder.driver() is None else folder.status()
+    mtimes_ns = [signature.mtime_ns for signature in content.signatures if signature is not None]
+    changed = max(mtimes_ns, default=0) / 1e9
+    return SearchLine(folder, status, content.state, content.search, content.why, changed)
 
 
 def _read_signature(file: Path) -> _Signature | None:
-    """Return a value that changes with the content of a file, or None if the file can't be read."""
+    """Return the signature of a file, or None if the file can't be read."""
     try:
         info = file.stat()
     except OSError:
         return None
-    return info.st_mtime_ns, info.st_size, info.st_ino
+    return _Signature(info.st_mtime_ns, info.st_size, info.st_ino)
 
 
 def _read_error(file: Path) -> str:

@@ -49,6 +49,7 @@ class Settings:
         return None if value.isEmpty() else value
 
     def flag(self, key: str, default: bool) -> bool:
+        """Return the truth value saved under `key`, or `default` if there is none."""
         value = self._read().get(key)
         return value if isinstance(value, bool) else default
 
@@ -58,6 +59,7 @@ class Settings:
         return value if isinstance(value, str) else default
 
     def number(self, key: str, default: float) -> float:
+        """Return the number saved under `key`, or `default` if there is none or it is a truth value."""
         value = self._read().get(key)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else default
 
@@ -73,6 +75,7 @@ class Settings:
         self._write(self._read() | {key: plain})
 
     def _write(self, values: dict[str, bool | float | str]) -> None:
+        """Replace all values, if Footplate's folder is writable."""
         with suppress(OSError):
             paths.make_folder(self._folder)
             paths.write_atomically(self._file, msgspec.json.format(msgspec.json.encode(values), indent=1))

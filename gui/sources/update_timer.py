@@ -41,7 +41,7 @@ class UpdateTimer(QObject):
             self._timer.start(max(0, int(self._pause_ms - since_ms)))
 
     def notify(self) -> None:
-        """Emit `due` immediately."""
+        """Emit `due` immediately, and cancel a scheduled update."""
         self.stop()
         self._last_at = time.monotonic()
         self._pause_ms = _NOTIFY_BACKOFF * self._pause_ms if self._is_loading else _NOTIFY_MS

@@ -47,7 +47,7 @@ def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None
         return ""
     nameless = [process for process in processes if not (process.user or process.name)]
     nameless_text = f"{len(nameless)} processes" if len(nameless) > 1 else ""
-    memory: dict[str, int | None] = {}
+    memory: dict[str, int | None] = {}  # in bytes by user, None if the memory of a process is unknown
     for process in processes:
         user = process.user or process.name or nameless_text or f"process {process.pid}"
         previous_bytes = memory.get(user, 0)
@@ -57,9 +57,9 @@ def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None
             else previous_bytes + process.memory_used_bytes
         )
     if me is not None and set(memory) == {me}:
-        return tr("in use by ") + _user_and_memory("you", memory[me])
+        return tr("in use by ") + _format_user_memory("you", memory[me])
     return "busy: " + "; ".join(
-        _user_and_memory("you" if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
+        _format_user_memory("you" if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
     )
 
 
@@ -70,11 +70,12 @@ def describe_use_briefly(processes: tuple[GpuProcess, ...] | None, me: str | Non
     """
     if not processes or len({process.user for process in processes if process.user}) == 1:
         return describe_use(processes, me)
-    memory = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
-    return f"busy: {size(sum(memory))}" if memory else tr("busy")
+    known_bytes = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
+    return f"busy: {size(sum(known_bytes))}" if known_bytes else tr("busy")
 
 
-def _user_and_memory(user: str, memory_bytes: int | None) -> str:
+def _format_user_memory(user: str, memory_bytes: int | None) -> str:
+    """Return the name of a user and, if it is known, the memory of the user's processes."""
     return user if memory_bytes is None else f"{user}, {size(memory_bytes)}"
 
 
@@ -149,6 +150,7 @@ def join_states(found: tuple[GpuState, ...]) -> str:
 
 
 def _throttle_states(gpu: Gpu) -> list[GpuState]:
+    """Return a state for each reason for throttling that a GPU reports."""
     return [GpuState(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
 
 

@@ -61,7 +61,7 @@ class DeviceHistory:
         return sum(timeline.allocated_bytes for timeline in self._timelines.values())
 
     def add(self, snapshot: Snapshot, host: str = "") -> None:
-        """Add a snapshot of `host` ("" for this machine)."""
+        """Add a snapshot of `host` ("" for this machine). The first snapshot of all sets `origin`."""
         if host not in self._timelines:
             self.origin = self.origin or snapshot.time
             self._timelines[host] = Timeline()
@@ -83,13 +83,13 @@ class DeviceHistory:
         """
         if "" not in self._timelines:  # "" is this machine
             return
-        rows = [(time - self.origin, values) for time, values in past]
+        rows = [(time - self.origin, devices) for time, devices in past]
         first = float(self._timelines[""].x[0])
-        rows = [(time_s, values) for time_s, values in rows if first - self._retention_s < time_s < first]
+        rows = [(time_s, devices) for time_s, devices in rows if first - self._retention_s < time_s < first]
         columns: dict[Hashable, Values] = {}
-        for index, (_time, devices) in enumerate(rows):
+        for index, (_time_s, devices) in enumerate(rows):
             for device, values in devices.items():
-                if device in self._titles[""]:
+                if device in self._titles[""]:  # not a device that has been removed
                     for quantity, value in values.items():
                         column = columns.setdefault((device, quantity), np.full(len(rows), np.nan, np.float32))
                         column[index] = value
@@ -150,14 +150,17 @@ class DeviceHistory:
             self._join_titles()
 
     def _has_readings(self, key: str) -> bool:
+        """Return True if the device has reported any quantity within the retention time."""
         return any(self.has_data(key, quantity.id) for quantity in QUANTITIES)
 
     def _remove_devices(self, keys: Iterable[str]) -> None:
+        """Forget the hosts and states of devices."""
         for key in keys:
             for mapping in (self._hosts, self._gpus, self._cpus):
                 mapping.pop(key, None)
 
     def _join_titles(self) -> None:
+        """Set `titles` to those of all hosts, with this machine ("") first."""
         hosts = sorted(self._titles, key=lambda host: host != "")
         self.titles = {key: title for host in hosts for key, title in self._titles[host].items()}
 

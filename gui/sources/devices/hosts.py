@@ -75,9 +75,9 @@ class Hosts(QObject):
 
     def problem(self, name: str) -> str:
         """Return the reason why a host can't be added under this name, or "" if it can."""
-        return (
-            tr("{name} is already being watched.").format(name=name) if name in self.names else host_name_problem(name)
-        )
+        if name in self.names:
+            return tr("{name} is already being watched.").format(name=name)
+        return host_name_problem(name)
 
     def add(self, name: str) -> None:
         """Monitor another host and add it to the saved list. Raises ValueError if its name has a `problem`."""
@@ -86,7 +86,7 @@ class Hosts(QObject):
             raise ValueError(problem)
         host = Host(name=name)
         self._add_remote_sampler(host)
-        with suppress(OSError):
+        with suppress(OSError):  # the host is then watched only until the window closes
             put_host(host)
         if self._started:
             self._samplers[name].start()
@@ -142,6 +142,7 @@ class Hosts(QObject):
         self._add_sampler(name, sampler)
 
     def _add_sampler(self, name: str, sampler: SamplerProcess) -> None:
+        """Register the sampler of a host, and receive its snapshots and errors."""
         self._samplers[name] = sampler
         sampler.snapshot.connect(partial(self.add_snapshot, name))
         sampler.error_changed.connect(partial(self._on_error_changed, name))

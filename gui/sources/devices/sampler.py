@@ -119,6 +119,7 @@ class SamplerProcess(QObject):
             self.start()
 
     def _set_timeout(self, interval_s: float) -> None:
+        """Set the time without a snapshot after which the process is restarted."""
         silence_s = max(SILENCE_S, 3 * interval_s) if self._silence_s is None else self._silence_s
         self._silence_timer.setInterval(int(1000 * silence_s))
 
@@ -189,6 +190,7 @@ class SamplerProcess(QObject):
         self._send_request()
 
     def _send_request(self) -> None:
+        """Send the requested readings to a running sampler of this machine. Other samplers read no requests."""
         process = self._process
         if self._reads_requests and process is not None and process.state() != QProcess.ProcessState.NotRunning:
             process.write(msgspec.json.encode(self._request) + b"\n")
@@ -218,9 +220,11 @@ class SamplerProcess(QObject):
             self.snapshot.emit(snapshot)
 
     def _on_bad_output(self) -> None:
+        """Report output that can't be decoded. The process continues, and is restarted if no valid snapshot follows."""
         self._report(tr("{who} sent output that this window can't read.").format(who=self._who))
 
     def _read_standard_error(self) -> None:
+        """Add new errors to `_error_tail`, which `explain` gets when the process exits."""
         if self._process is not None:
             tail = self._error_tail + bytes(self._process.readAllStandardError().data())
             self._error_tail = tail[-_ERROR_TAIL_BYTES:]
@@ -244,9 +248,9 @@ class SamplerProcess(QObject):
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
         """Restart the process, and report why it has exited."""
         self._read_standard_error()
-        reason = (
-            tr("{who} has stopped responding.").format(who=self._who) if self._is_silent else f"{self._who} has exited."
-        )
+        reason = f"{self._who} has exited."
+        if self._is_silent:
+            reason = tr("{who} has stopped responding.").format(who=self._who)
         if self._explain is not None and status == QProcess.ExitStatus.NormalExit:
             reason = self._explain(code, self._error_tail.decode(errors="replace").strip())
         self._schedule_restart(reason)
@@ -254,7 +258,7 @@ class SamplerProcess(QObject):
     def _schedule_restart(self, reason: str) -> None:
         """Report why the process ended, and restart it after a pause that doubles each time."""
         process, self._process = self._process, None
-        if process is None:
+        if process is None:  # it has been stopped
             return
         self._silence_timer.stop()
         process.deleteLater()

@@ -99,7 +99,8 @@ class Timeline:
         fills = [np.linspace(x[row], x[row + 1], _GAP_ROWS + 2)[1:-1] for row in before_gaps]
         gap_positions = np.repeat(before_gaps + 1, _GAP_ROWS)
         older_times = np.insert(x, gap_positions, np.concatenate(fills) if fills else [])[:-1]
-        older_times = older_times[max(0, len(older_times) + len(self) - self._max_rows) :]
+        surplus = max(0, len(older_times) + len(self) - self._max_rows)
+        older_times = older_times[surplus:]
         if not len(older_times):
             return
         # Copy both into new arrays, with room for an eighth more rows.
@@ -131,7 +132,7 @@ class Timeline:
         last = float(self._x[self._end - 1])
         passed = x - last
         if passed <= 0:  # the clock has been set back
-            self._x = self._x.copy()
+            self._x = self._x.copy()  # existing views must not change
             self._x[self._start : self._end] += passed - self._step_s
             return
         previous_step_s, self._step_s = self._step_s, passed
@@ -153,6 +154,7 @@ class Timeline:
             self._start += 1
 
     def _ensure_room(self) -> None:
+        """Make room for at least one more row."""
         if self._end == len(self._x):
             self._make_room()
 
@@ -165,7 +167,7 @@ class Timeline:
     def _make_room(self) -> None:
         """Copy the rows to larger arrays, and thin them if they exceed the limit."""
         rows, thinnings = len(self), 0
-        while rows > self._max_rows * 8 // 9:  # an eighth more rows must fit
+        while rows > self._max_rows * 8 // 9:  # an eighth of spare rows must fit
             rows, thinnings = _thinned_length(rows), thinnings + 1
         room = min(self._max_rows, max(INITIAL_ROWS, rows * 9 // 8))
         old = slice(self._start, self._end)
@@ -199,6 +201,7 @@ def _older_half(rows: int) -> int:
 
 
 def _thinned_length(rows: int) -> int:
+    """Return the number of rows that remain if the older half is thinned once."""
     return rows - _older_half(rows) // 2
 
 
