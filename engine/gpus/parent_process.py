@@ -30,6 +30,7 @@ class Parent:
             linux.signal_at_parents_death(signal.SIGUSR2)
 
     def alive(self) -> bool:
+        """Return True while the process that started this one exists."""
         if os.name == "nt":  # on Windows, getppid() keeps the pid of an exited parent
             return self._process is not None and self._process.is_running()
         return os.getppid() == self._pid

@@ -44,7 +44,7 @@ def start_sampling(request: NodeRequest, send: Callable[[Sampled], None]) -> Non
 
     def sample() -> None:
         if not any(map(is_gpu, spec.local_devices)):
-            time.sleep(CPU_SAMPLER_DELAY_S)
+            time.sleep(CPU_SAMPLER_DELAY_S)  # on the CPU, the sampler's start would slow the first steps
         sampler = subprocess.Popen(
             [*_SAMPLER, "--only-basics", "--interval", str(INTERVAL_S)],
             stdin=subprocess.DEVNULL,

@@ -262,6 +262,7 @@ class Follower:
 
 
 def main() -> int:
+    """Follow the run that the arguments name, until standard input is closed. Returns 1 if it was not found."""
     name, run = sys.argv[1:]
     machine = host(name)
     linux.name_process("footplate-follow")

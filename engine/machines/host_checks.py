@@ -230,6 +230,7 @@ def _create_connection_problem(
 
 
 def _create_problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
+    """Create the problem that connections with the machine of `peer` can't be tested. `problem` is a phrase."""
     return Problem("hosts", f"{peer.host.title}: {problem}.", remedy)
 
 

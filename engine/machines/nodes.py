@@ -109,6 +109,7 @@ class Node:
 
     @property
     def is_quiet(self) -> bool:
+        """True if no message has arrived for `QUIET_S` on an open connection."""
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
     def command(self) -> list[str]:
@@ -175,6 +176,7 @@ class Nodes:
 
     @property
     def has_quiet_node(self) -> bool:
+        """True if a machine is silent, which may have caused the failures that other machines report."""
         return any(node.is_quiet for node in self.nodes)
 
     def launch(self) -> None:
@@ -305,6 +307,7 @@ class Nodes:
         """
 
         def on_copied(node: Node, error: str) -> None:
+            """Start the rendezvous after the last file. An `error` ends this start of the workers instead."""
             if error:
                 self._fail(Failed(cause=f"The checkpoint can't be copied to {node.title}: {error}.", kind="fault"))
                 return
@@ -327,6 +330,7 @@ class Nodes:
             self._start_rendezvous()
 
     def _start_rendezvous(self) -> None:
+        """Let the first machine open the rendezvous at a port that it chooses. `_on_listening` handles its answer."""
         self._stage = _Stage.RENDEZVOUS
         self._send_rendezvous(self.nodes[0], "", 0)
 
@@ -428,6 +432,7 @@ class Nodes:
         node.pending_events += 1
 
         def on_copied(error: str) -> None:
+            """Forward the event after the last file, or a warning with the first error."""
             nonlocal remaining, first_error
             remaining -= 1
             first_error = first_error or error

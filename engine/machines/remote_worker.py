@@ -50,6 +50,7 @@ class RemoteWorker:
         self.exit_code = -9 if exit_code is None else exit_code
 
     def poll(self) -> int | None:
+        """Return the exit code, or None if the worker has not exited or its files are still being copied."""
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
@@ -63,6 +64,7 @@ class RemoteWorker:
         return messages
 
     def send(self, message: Command) -> None:
+        """Queue a command, which the machine forwards to the worker."""
         self._link.send(WorkerCommand(rank=self.rank, command=message))
 
     def kill(self, *, hard: bool) -> None:
@@ -74,4 +76,5 @@ class RemoteWorker:
             self._link.send(KillWorker(rank=self.rank, hard=hard))
 
     def close(self) -> None:
+        """Mark the channel as closed. The connection to the machine, which other workers use, remains open."""
         self.channel = None

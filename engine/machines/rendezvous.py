@@ -36,6 +36,10 @@ class OneAddressRendezvous(StaticTCPRendezvous):
         return NAME
 
     def next_rendezvous(self) -> RendezvousInfo:
+        """Open or connect to the store at the first call, and return it with this node's rank.
+
+        The store takes over the socket of `listener`.
+        """
         if self._store is None:
             descriptor = self._listener.detach() if self._listener is not None else None
             is_server = descriptor is not None

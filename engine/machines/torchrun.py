@@ -63,6 +63,7 @@ class TorchrunProcess:
 
     @property
     def local_ranks(self) -> range:
+        """Ranks on this machine, which torchrun numbers consecutively."""
         first = self.rank - self.local_rank
         return range(first, first + self.local_world_size)
 

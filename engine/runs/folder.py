@@ -209,6 +209,7 @@ class RunFolder:
         return self.path / f"worker-{rank}.log"
 
     def job(self) -> Job | None:
+        """Return the run's job, or None if it is missing or invalid."""
         return load_job(self.job_file)[0]
 
     def _read_job(self) -> Job:

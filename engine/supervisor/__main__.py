@@ -11,6 +11,7 @@ from engine.system.stdio import exit_now
 
 
 def main() -> int:
+    """Supervise the run in the given folder to its end, or fork supervisors on request. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m engine.supervisor", description=__doc__)
     parser.add_argument("run_folder", nargs="?", help="the run folder, which contains job.toml")
     parser.add_argument("--preload", action="store_true", help="import PyTorch, then fork a supervisor per folder")

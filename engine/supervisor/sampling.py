@@ -84,6 +84,7 @@ class Sampler:
         return all(uuid in rows and self._is_free(rows[uuid]) for uuid in gpus)
 
     def close(self) -> None:
+        """Stop the child process, and cancel a scheduled start. `start` may be called again."""
         self._start_at = None
         if self._child is not None:
             self._child.close()
@@ -100,6 +101,7 @@ class Sampler:
         return gpu.uuid in self._gpus_with_known_pids and gpu.processes is not None and not self._has_workers(gpu)
 
     def _has_workers(self, gpu: Gpu) -> bool:
+        """Return True if a worker of the run is among the processes that NVML lists for a GPU."""
         return any(process.pid in self._worker_pids for process in gpu.processes or ())
 
     def _start(self) -> None:

@@ -104,7 +104,7 @@ class Server:
 
     def listen(self, endpoint: Endpoint) -> None:
         """Listen at another endpoint. Existing connections remain open."""
-        self._resume_accepting()
+        self._resume_accepting()  # only a registered listener can be unregistered
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
         self.endpoint = endpoint
@@ -143,9 +143,10 @@ class Server:
         return not any(client.buffer or self._is_behind(client) for client in self._clients)
 
     def close(self) -> None:
+        """Disconnect all clients at once, and close the socket."""
         for client in list(self._clients):
             self._disconnect(client)
-        self._resume_accepting()
+        self._resume_accepting()  # only a registered listener can be unregistered
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
 

@@ -394,6 +394,7 @@ class Supervisor:
             self._record(DevicesSampled(samples=samples))
 
     def _on_signal(self, name: str) -> None:
+        """End the run because of the signal `name`. SLURM's warning pauses it, so that its job can be requeued."""
         self._request_end("paused" if name == PAUSING else "stopped", name)
 
     def _on_command(self, command: Command) -> None:

@@ -37,11 +37,13 @@ class Column:
         return float(self._data[self._length - 1]) if self._length else float("nan")
 
     def append(self, value: float | None) -> None:
+        """Append a value, or NaN for None."""
         self._reserve(1)
         self._data[self._length] = np.nan if value is None else value
         self._length += 1
 
     def extend(self, values: Iterable[float] | Floats) -> None:
+        """Append several values, which are converted to float64."""
         added = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
         self._reserve(len(added))
         self._data[self._length : self._length + len(added)] = added

@@ -193,7 +193,7 @@ class CurveCounts:
 
 @dataclass(frozen=True)
 class ConfusionCounts:
-    """Confusion counts of a class.
+    """Confusion counts of a class, and ratios of them, which are None if their denominator is 0 or unknown.
 
     `false_positives` is None if unknown, as for detection without true positives. `true_negatives` is None for detection.
     """

@@ -92,6 +92,7 @@ class RunList(QObject):
         self.refresh()
 
     def set_interval(self, seconds: float) -> None:
+        """Set the time between reads."""
         self._timer.setInterval(round(1000 * seconds))
 
     def change_folder(self) -> None:

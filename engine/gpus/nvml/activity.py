@@ -72,6 +72,7 @@ class ActivityReader:
         return self._supported
 
     def _allocate_samples(self) -> list[Any]:
+        """Let NVML create the objects for two samples, whose difference is the activity."""
         return [self._calls.nvml.nvmlGpmSampleAlloc() for _ in range(2)]
 
     def _take_sample(self, into: Any) -> Any:

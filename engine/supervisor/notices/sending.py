@@ -50,6 +50,7 @@ class TermHandler:
         self._exit_if_requested()
 
     def _exit_if_requested(self) -> None:
+        """Raise SystemExit if a signal has arrived and the exit is not delayed."""
         if self._is_requested and not self._is_deferred:
             sys.exit(1)
 

@@ -117,6 +117,7 @@ class Hosts(QObject):
         self.local.set_history(is_enabled)
 
     def start(self) -> None:
+        """Start all samplers, and from now on those of added hosts."""
         self._started = True
         for sampler in self._samplers.values():
             sampler.start()

@@ -130,7 +130,10 @@ class SamplerProcess(QObject):
 
     @property
     def pid(self) -> int | None:
-        return self._process.processId() or None if self._process is not None else None
+        """Process id of the sampler, or None if it isn't running."""
+        if self._process is None:
+            return None
+        return self._process.processId() or None  # 0 before the process has started
 
     def start(self) -> None:
         """Start the sampler unless it has been started."""

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from gui.sources.columns import Floats
 
 Values = NDArray[np.float32]
-_Pick = Callable[[Floats], Floats]
 
 RETENTION_S = 86_400.0
 INITIAL_ROWS = 100_000
@@ -173,23 +172,21 @@ class Timeline:
         old = slice(self._start, self._end)
         self._start, self._end = 0, rows
         self._columns = {
-            key: _copy_thinned(column[old], room, thinnings, _find_lowest, _find_highest)
+            key: _copy_thinned(column[old], room, thinnings, _find_extremes)
             for key, column in self._columns.items()
             if np.isfinite(column[old]).any()  # otherwise it has been empty for a day
         }
-        self._x = _copy_thinned(self._x[old], room, thinnings, _first, _last)
+        self._x = _copy_thinned(self._x[old], room, thinnings, _take_outer)
 
 
-def _copy_thinned(rows: Floats, room: int, thinnings: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
+def _copy_thinned(rows: Floats, room: int, thinnings: int, thin: Callable[[Floats], Floats]) -> Floats:
     """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `thinnings` times.
 
-    Each thinning replaces four rows by two, which `first_of_four` and `second_of_four` compute.
+    Each thinning replaces four rows by two. `thin` converts an array [n, 4] to [n, 2] for this.
     """
     for _ in range(thinnings):
         fours = rows[: _older_half(len(rows))].reshape(-1, 4)
-        thin = np.empty((len(fours), 2), rows.dtype)
-        thin[:, 0], thin[:, 1] = first_of_four(fours), second_of_four(fours)
-        rows = np.concatenate((thin.ravel(), rows[fours.size :]))
+        rows = np.concatenate((thin(fours).ravel(), rows[fours.size :]))
     target = np.empty(room, rows.dtype)
     target[: len(rows)] = rows
     return target
@@ -205,17 +202,11 @@ def _thinned_length(rows: int) -> int:
     return rows - _older_half(rows) // 2
 
 
-def _find_lowest(fours: Floats) -> Floats:
-    return np.fmin.reduce(fours, axis=1)
+def _find_extremes(fours: Floats) -> Floats:
+    """Return the minimum and the maximum of four values, without NaN if possible."""
+    return np.stack((np.fmin.reduce(fours, axis=1), np.fmax.reduce(fours, axis=1)), axis=1)
 
 
-def _find_highest(fours: Floats) -> Floats:
-    return np.fmax.reduce(fours, axis=1)
-
-
-def _first(fours: Floats) -> Floats:
-    return fours[:, 0]
-
-
-def _last(fours: Floats) -> Floats:
-    return fours[:, 3]
+def _take_outer(fours: Floats) -> Floats:
+    """Return the first and the last of four times."""
+    return fours[:, [0, 3]]
