@@ -82,7 +82,7 @@ class Agent:
         with self._connection:
             try:
                 result = msgspec.json.decode(self._connection.recv_bytes(), type=_Result)
-            except EOFError:
+            except EOFError:  # the process has died
                 result = None
         self._process.join()
         if self._is_killed:

@@ -28,7 +28,7 @@ def run(node_socket: str) -> int:
     the failure again.
     """
     linux.die_with_parent(os.getppid())
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # so that the node can also kill its child processes
     rank = int(os.environ["RANK"])
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(node_socket)

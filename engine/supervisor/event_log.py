@@ -131,7 +131,7 @@ class EventLog:
             self._fault_since = since
             return
         if self._is_finished:
-            return
+            return  # no warning may follow the last event
         message = (
             f"The log is writable again after {time.monotonic() - since:.0f} s ({fault}); {count} events that were kept "
             "in memory have been written."

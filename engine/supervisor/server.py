@@ -204,7 +204,7 @@ class Server:
         try:
             for line in client.frames.feed(data):
                 if client.is_leaving:
-                    return
+                    return  # an earlier message was invalid
                 self._handle(client, CLIENT_MESSAGE.decode(line))
         except FrameError as error:
             self._dismiss(client, str(error))

@@ -237,18 +237,22 @@ class Supervisor:
             self._nodes.poll()
         self._group.watch()
         if self._state in HAS_WORKERS and self._group.is_gone and not self._should_await_gpu_check():
-            self._close_nodes()
-            if self._group.stuck and self._failure is None:
-                self._on_stuck_workers()
-            if self._state is RunState.RESTARTING:
-                self._drop_lost_gpus()
-            self._transition(Trigger.WORKERS_GONE)
-            if self._state is RunState.TRAINING:
-                self._group = self._create_group()
-                self._launch()
+            self._on_workers_gone()
         if self._state is RunState.RELEASING:
             self._await_free_memory()
         self._server.tick()
+
+    def _on_workers_gone(self) -> None:
+        """Start the next attempt after the exit of all workers, or begin to release the devices at the end of the run."""
+        self._close_nodes()
+        if self._group.stuck and self._failure is None:
+            self._on_stuck_workers()
+        if self._state is RunState.RESTARTING:
+            self._drop_lost_gpus()  # may end the run instead
+        self._transition(Trigger.WORKERS_GONE)
+        if self._state is RunState.TRAINING:  # after `RESTARTING`
+            self._group = self._create_group()
+            self._launch()
 
     def _record_start(self) -> None:
         """Log the start of the run, with the names of those devices that are known by now."""
@@ -276,7 +280,7 @@ class Supervisor:
         is_identified = self._state is not RunState.IDENTIFYING
         self._start_gate.step(are_devices_named=is_identified)
         if not is_identified:
-            return
+            return  # the log must begin with the start of the run
         for event in self._start_gate.take_events():
             self._record(event)
         if self._state is RunState.QUEUED:

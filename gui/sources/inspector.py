@@ -51,9 +51,9 @@ class PluginReader(JsonLinesProcess):
     When `done` is emitted, the catalogue contains everything that the plug-ins provide.
     """
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        # Plug-ins may print anything while they are imported.
-        super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, parent)
+    def __init__(self) -> None:
+        # Plug-ins may print anything while they are imported, so lines are not decoded.
+        super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes)
 
     def start(self) -> None:
         """Import the plug-ins, unless their entries are already in the catalogue's cache."""

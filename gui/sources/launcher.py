@@ -52,16 +52,13 @@ class Launcher(QObject):
         self.busy = False  # True while a run is being created or waits for its start
         self._preloader: Preloader | None = None
         self._notifier: QSocketNotifier | None = None
-        self._idle_timer = QTimer(self)  # ends a preloaded process that isn't used
-        self._idle_timer.setSingleShot(True)
-        self._idle_timer.setInterval(IDLE_MS)
+        self._idle_timer = QTimer(self, singleShot=True, interval=IDLE_MS)  # ends a preloaded process that isn't used
         self._idle_timer.timeout.connect(self._end_preloader)
         self.is_closing = False
         self._creation: Background | None = None  # creation of a run in the background
         self._waiting_run: RunFolder | None = None  # run that waits for the preloaded process
-        self._patience_timer = QTimer(self)  # then the waiting run is started without it
-        self._patience_timer.setSingleShot(True)
-        self._patience_timer.setInterval(PATIENCE_MS)
+        # Starts the waiting run without the preloaded process.
+        self._patience_timer = QTimer(self, singleShot=True, interval=PATIENCE_MS)
         self._patience_timer.timeout.connect(self._start_created_run)
 
     @property

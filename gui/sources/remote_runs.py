@@ -17,13 +17,11 @@ from engine.system.children import OutputTooLong, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 from gui.sources.background import await_exit
-from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.sources.json_lines import GOODBYE_S, Answer, JsonLinesProcess
 from gui.translation import tr
 
 _ANSWER_S = 60.0
 """Maximum seconds to wait for the answer of another machine."""
-_GOODBYE_S = 3.0
-"""Maximum seconds to wait for a process that was asked to end."""
 _Line = TypeVar("_Line")
 
 
@@ -102,9 +100,9 @@ class RunFollower(QObject):
         process.closeWriteChannel()  # ends the process
         if not wait:
             process.finished.connect(process.deleteLater)
-            QTimer.singleShot(int(1000 * _GOODBYE_S), process, process.kill)
+            QTimer.singleShot(int(1000 * GOODBYE_S), process, process.kill)
             return
-        await_exit(process, _GOODBYE_S)
+        await_exit(process, GOODBYE_S)
         process.deleteLater()
 
     def _read(self) -> None:

@@ -24,6 +24,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
+from engine.runs.resume import last_execution
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_LINE_BYTES, iterate_complete_lines, open_file
 from gui.sources.background import describe_error
@@ -200,7 +201,7 @@ def read_executions(run: RunFolder) -> list[Execution]:
     with log:
         if not os.fstat(log.fileno()).st_size:
             return []
-        offsets = _find_offsets(log) if _has_several_executions(run) else [0]
+        offsets = _find_offsets(log) if last_execution(run) > 1 else [0]  # without reading a long log in full
         parsed = [_decode_execution(log, offset) for offset in offsets]
         ends = [_decode_last_event(log, offset) for offset in offsets[1:]]
     decoded = [each for each in parsed if each is not None]
@@ -208,13 +209,6 @@ def read_executions(run: RunFolder) -> list[Execution]:
         return decoded[-1:]  # with damaged lines, only the newest execution is certain
     earlier = decoded[:-1]
     return [_end_execution(each, last) for each, last in zip(earlier, ends, strict=True)] + decoded[-1:]
-
-
-def _has_several_executions(run: RunFolder) -> bool:
-    """Return True if the run has several executions, without reading a long log in full."""
-    supervisor, last = run.supervisor(), run.last_event()
-    has_resumed = supervisor is not None and supervisor.execution > 1
-    return has_resumed or (isinstance(last, RunFinished) and last.execution > 1)
 
 
 def _find_offsets(log: IO[bytes]) -> list[int]:

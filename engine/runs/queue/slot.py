@@ -76,7 +76,7 @@ class QueueSlot:
                 devices.
         """
         if self._is_closed or (self.has_devices and self._is_visible()):
-            return None
+            return None  # nothing to do, since the ticket exists
         try:
             with locked_queue(_LOCK_TIMEOUT_S) as queue:
                 self._enter(queue)

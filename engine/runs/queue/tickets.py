@@ -69,6 +69,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Order(msgspec.Struct):
+    """Content of order.json: names of the waiting tickets in order, and of those that are held."""
+
     waiting: list[str] = msgspec.field(default_factory=list)
     held: set[str] = msgspec.field(default_factory=set)
 
@@ -94,7 +96,7 @@ class LockedQueue:
         self.held_names = order.held & set(self.order)
 
     def save(self) -> None:
-        """Write the order of waiting tickets, and the held ones, to disk. Raises OSError."""
+        """Replace order.json by the current order of waiting tickets and the held ones. Raises OSError."""
         temporary = self.folder / "order.part"
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held_names)))
         os.replace(temporary, self.folder / "order.json")
@@ -130,7 +132,7 @@ class LockedQueue:
 
 @contextmanager
 def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
-    """Context manager that locks the queue and yields its content.
+    """Context manager that locks the queue and yields its content. It deletes the tickets of processes that have exited.
 
     Raises CannotQueue, or QueueBusy if the lock is not free within `timeout_s`.
     """
