@@ -78,11 +78,15 @@ class TorchrunProcess:
 
 def read_torchrun_process() -> TorchrunProcess:
     """Read torchrun's environment variables. Raises KeyError or ValueError if torchrun did not start this process."""
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    rank, local_rank, world, local_world = (int(os.environ[name]) for name in names)
-    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    return TorchrunProcess(rank, local_rank, world, local_world, master, port, restarts)
+    return TorchrunProcess(
+        rank=int(os.environ["RANK"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+        master=os.environ["MASTER_ADDR"],
+        port=int(os.environ["MASTER_PORT"]),
+        restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -132,17 +132,17 @@ def estimate(
     if not alike:
         return None
     base = max(alike, key=lambda each: _compare_speed_factors(each, job, image_size))  # the first of equally close runs
-    ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
+    speed_ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
     validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
     training_images, validation_images = images
-    epoch_s = training_images / (ratio * base.images_per_second) + validation_images / (ratio * validated_per_second)
+    base_epoch_s = training_images / base.images_per_second + validation_images / validated_per_second
     memory, is_upper_bound = _estimate_memory(job, image_size, alike)
     return Estimate(
-        seconds=job.training.epochs * epoch_s,
+        seconds=job.training.epochs * base_epoch_s / speed_ratio,
         memory_bytes=memory,
         is_upper_bound=is_upper_bound,
         run_id=base.run_id,
-        is_scaled=ratio != 1,
+        is_scaled=speed_ratio != 1,
     )
 
 

@@ -84,6 +84,7 @@ class SearchFolder:
             return "running"
         with suppress(OSError):
             started = (self.path / DRIVER_LOG).stat().st_mtime
+            # A new driver needs some time before it records its process.
             if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_TIMEOUT_S:
                 return "running"
         return self.state().ended or "interrupted"

@@ -98,7 +98,7 @@ class RestartPolicy:
                 limit = self.job.faults.restarts
             case "not_finite" if self.job.faults.on_not_finite == "roll_back" and failed.step is not None:
                 limit = MAX_ROLL_BACKS
-            case "out_of_memory" if self.world_size > 1:
+            case "out_of_memory" if self.world_size > 1:  # a single worker splits its batches itself
                 fallbacks = _create_oom_fallbacks(self.job)
                 # One more restart for each remaining fallback.
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
@@ -111,7 +111,9 @@ class RestartPolicy:
         if count >= limit:
             return _add_attempts_to_cause(failed, count)
         if failed.kind == "not_finite":
-            self._skip_to = failed.step or 0
+            self._skip_to = (
+                failed.step or 0
+            )  # the next attempt does not train the steps from its checkpoint to this one
         return self._announce_restart(failed, count, limit, next_job)
 
     def _announce_restart(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:

@@ -16,7 +16,7 @@ from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import Job, load_job
 from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
-from engine.runs.resume import checkpoint_of
+from engine.runs.resume import CHANGEABLE, changed_job, checkpoint_of
 from gui.format import format_time_or_date
 from gui.sources.checkpoints import checkpoints_of, choose_fork_checkpoint
 from gui.titles import describe_job_changes, run_title
@@ -24,7 +24,6 @@ from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.contract.problems import Problem
-    from engine.runs.folder import RunFolder
     from engine.runs.resume import ResumableRun
 
 MORE_EPOCHS = 5
@@ -191,9 +190,7 @@ class Prefill:
         """Fields of the form that the user may change. The others are locked."""
         if self.run is None:
             return frozenset(self.job.values())
-        from engine.runs.resume import CHANGEABLE
-
-        return CHANGEABLE - {"name"}
+        return CHANGEABLE - {"name"}  # the Runs page renames a run
 
     def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
         """Return the job's values, updated with the changeable values in `edited`.
@@ -229,8 +226,6 @@ class Prefill:
         """
         if self.run is None or resumable is None:
             return []
-        from engine.runs.resume import changed_job
-
         return changed_job(resumable, self.changes(values))[1]
 
 

@@ -90,13 +90,14 @@ class RunReader:
             if chunk is None:
                 break
             events += chunk
-        else:
+        else:  # the time is over
             return PollResult(events, is_partial=True)
         version = self._read_version()  # read before the state, so that a change in between is noticed at the next poll
         state = self._run.state()
         if self._awaits_last_event(state):
             return PollResult(events, is_partial=True)
         slurm, is_remote = self._read_slurm()
+        can_connect = state not in (*ENDED, "starting")
         return PollResult(
             events=events,
             state=state,
@@ -104,9 +105,7 @@ class RunReader:
             slurm=slurm,
             is_remote=is_remote,
             interruption=explain_interruption(self._run) if state == "interrupted" else "",
-            connection=self._connect(max(connect_after, self._log.last_number))
-            if state not in (*ENDED, "starting")
-            else None,
+            connection=self._connect(max(connect_after, self._log.last_number)) if can_connect else None,
         )
 
     def _awaits_last_event(self, state: State) -> bool:

@@ -49,11 +49,14 @@ class PcieTraffic:
         self.received_bytes_per_s: float | None = None
 
     def start(self) -> bool:
-        """Read the counters for the first time. Returns True if `finish` must be called after `WINDOW_S`."""
+        """Read the counters for the first time. Returns True if `finish` must be called after `WINDOW_S`.
+
+        Counters with more than 32 bits don't overflow. Their throughput since the last measurement is computed at once.
+        """
         before, before_at = self._before, self._before_at
         self._before_at = time.monotonic()
         self._before = self._read()
-        if before and max(self._before.values(), default=0) >= BITS_32:  # the counters don't overflow
+        if before and max(self._before.values(), default=0) >= BITS_32:
             self._set_rates(before, self._before, self._before_at - before_at)
             return False
         return bool(self._before)

@@ -67,7 +67,7 @@ def _describe_user(process: GpuProcess, *, is_foreign: bool) -> str | None:
     if is_foreign:
         return f"a process outside this container (pid {process.pid} there)"
     user, name = process.user, process.name
-    if user is None:
+    if user is None:  # the supervisor's sampler reads only process ids
         try:
             running = psutil.Process(process.pid)
             user, name = running.username(), running.name()
