@@ -161,24 +161,25 @@ def _compute_weight_gradients(
     includes the contribution of the second.
     """
     for group in groups:
-        saved = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
+        stored = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
         edges = [
             (GradientEdge(node, number), gradient)
-            for node, gradients in saved
+            for node, gradients in stored
             for number, gradient in enumerate(gradients)
             if gradient is not None
         ]
         if not edges:
             continue
-        hooks = [node.register_prehook(lambda _, gradients=gradients: gradients) for node, gradients in saved]
+        # Each node uses only its stored gradients. Otherwise, those that arrive from other nodes would count twice.
+        hooks = [node.register_prehook(lambda _, gradients=gradients: gradients) for node, gradients in stored]
         outputs, gradients = zip(*edges, strict=True)
         leaves = group["params"]
-        found = torch.autograd.grad(
+        leaf_gradients = torch.autograd.grad(
             outputs, tuple(GradientEdge(leaf, 0) for leaf in leaves), gradients, retain_graph=retain_graph
         )
         for hook in hooks:
             hook.remove()
-        for leaf, gradient in zip(leaves, found, strict=True):
+        for leaf, gradient in zip(leaves, leaf_gradients, strict=True):
             weight = leaf.variable
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 

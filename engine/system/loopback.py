@@ -88,9 +88,8 @@ def refuse_connections(listener: int) -> None:
     Its owner does not notice this, and existing connections remain.
     """
     program = ctypes.create_string_buffer(_DROP_ALL)
-    filter_ = struct.pack(
-        "HP", 1, ctypes.addressof(program)
-    )  # struct sock_fprog: the number of instructions, the program
+    # struct sock_fprog: the number of instructions, and the address of the program
+    filter_ = struct.pack("HP", 1, ctypes.addressof(program))
     with socket.socket(fileno=os.dup(listener)) as duplicate:
         duplicate.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 

@@ -269,11 +269,11 @@ class RunSession(QObject):
 
     def _check_for_resume(self, version: FolderVersion | None) -> None:
         """Read the log again if `version` shows that an ended run has been resumed. Otherwise, check later."""
-        has_changed = version is not None and version != self._facts.version
-        if self._facts.version is not None and has_changed:
+        if self._facts.version is None:
+            self._facts.version = version  # the first version after the end of a live run
+        elif version is not None and version != self._facts.version:
             self._continue_reading()
             return
-        self._facts.version = self._facts.version or version  # the first version after the end of a live run
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: PollResult) -> None:

@@ -87,9 +87,10 @@ class Device:
         self._has_skipped |= self._is_skipped
         if self.gpu.lost or driver_files.is_asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
             return
-        if self.gpu.asleep:
+        if self.gpu.asleep:  # it has woken up
             self.gpu = msgspec.structs.replace(self.gpu, asleep=False)
             return
+        # It has fallen asleep. Drop all readings except those that remain valid.
         values = {} if self._open_gpu is None else self._open_gpu.identity
         self.gpu = Gpu(**values, memory_total_bytes=self.gpu.memory_total_bytes, xids=self.gpu.xids, asleep=True)
         self.instances = ()

@@ -60,7 +60,7 @@ def create_command(program: Program, title: str, text: str) -> list[str]:
     body = escape(text, quote=False)  # the specification allows markup in the text
     match program:
         case "notify-send":
-            escaped = body.replace("\\", "\\\\")  # gdbus interprets escapes such as \n
+            escaped = body.replace("\\", "\\\\")  # notify-send interprets escapes such as \n
             return ["notify-send", "--app-name=Footplate", "--icon=footplate", "--", title, escaped]
         case "gdbus":
             # JSON strings are valid in GVariant's text format.

@@ -97,7 +97,8 @@ class Timeline:
         before_gaps = np.flatnonzero(np.diff(x) > gap_s)
         fills = [np.linspace(x[row], x[row + 1], _GAP_ROWS + 2)[1:-1] for row in before_gaps]
         gap_positions = np.repeat(before_gaps + 1, _GAP_ROWS)
-        older_times = np.insert(x, gap_positions, np.concatenate(fills) if fills else [])[:-1]
+        with_gaps = np.insert(x, gap_positions, np.concatenate(fills) if fills else [])
+        older_times = with_gaps[:-1]  # without the time of the first row
         surplus = max(0, len(older_times) + len(self) - self._max_rows)
         older_times = older_times[surplus:]
         if not len(older_times):
