@@ -252,7 +252,7 @@ def encode(catalogue: Catalogue) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write or check the file that the flag in `argv` names. Returns 1 if a checked file is not current, otherwise 0."""
+    """Write or check the file that the flag in `argv` names. Returns 1 if a checked file is outdated, else 0."""
     parser = argparse.ArgumentParser(prog="python -m engine.catalogue", description=__doc__)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help=f"write {CATALOGUE_FILE.name}")

@@ -47,7 +47,7 @@ class CudaOrder:
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Read the answer if it has arrived. If `gpus` contains a new UUID, start a child process that asks CUDA again."""
+        """Read the answer if it has arrived. If `gpus` contains a new UUID, start a child that asks CUDA again."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
             self._read_answer(self._child)

@@ -92,7 +92,7 @@ def has_foreign_pids() -> bool:
     try:
         return os.stat("/proc/self/ns/pid").st_ino != PROC_PID_INIT_INO
     except OSError:
-        return True
+        return True  # without access to /proc, nothing is known about the ids
 
 
 def _read_process(pid: int, before: _Reading, now: float) -> _Reading:

@@ -33,8 +33,8 @@ _NUMBERS = 1 << 18
 def serve(address: str, *, infiniband: bool) -> NoReturn:
     """Run the connection tests requested over standard input, and exit the process when this input is closed.
 
-    Each result is printed as a line of JSON, first one that says if tests are possible at all. In a test, the machine to
-    which the others connect first answers with its port. `address` is the address of this machine.
+    Each result is printed as a line of JSON, first one that says if tests are possible at all. In a test, the machine
+    to which the others connect first answers with its port. `address` is the address of this machine.
     """
     output = os.dup(1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers

@@ -157,7 +157,7 @@ class NodeLink(SelectedOutput[IO[bytes]]):
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
-        """Wait for the command to exit. Returns its exit code and the end of its standard error, or "" if unreadable."""
+        """Wait for the command to exit. Returns its exit code and the end of its standard error, "" if unreadable."""
         code = self._process.wait()
         with suppress(OSError), open_file(self._log) as stream:
             log_end = os.fstat(stream.fileno()).st_size

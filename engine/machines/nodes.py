@@ -338,7 +338,7 @@ class Nodes:
         """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it."""
         assert node.link is not None
         assert node.facts is not None
-        # The facts of this machine have no address, since ssh doesn't connect to it. The others know where ssh came from.
+        # The facts of this machine have no address: ssh doesn't connect to it. The others know where ssh came from.
         ssh_sources = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
         local_address = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(ssh_sources, "")
         if not local_address:

@@ -225,7 +225,7 @@ class RunFolder:
         return decode_file(self.supervisor_file, _SUPERVISOR)
 
     def is_supervised(self) -> bool:
-        """Return True if the supervisor in supervisor.json is alive, which it may be for a moment after its last event."""
+        """Return True if the supervisor in supervisor.json is alive. It exits a moment after its last event."""
         supervisor = self.supervisor()
         return supervisor is not None and supervisor.alive()
 
@@ -341,7 +341,7 @@ class RunFolder:
         return older[max(older)] if older else None
 
     def worked_s(self) -> float:
-        """Return the total duration of all executions in seconds until the last event, without their time in the queue."""
+        """Return the duration of all executions in seconds until the last event, without their time in the queue."""
         return self._compute_worked_s(self._read_beginning(), self.last_event(), None)
 
     def _compute_worked_s(

@@ -129,7 +129,8 @@ class RunIndex:
 def find_run(name: str) -> RunFolder | None:
     """Find a run by its id, its name, or the beginning or the last part of its id. Returns None if there is no match.
 
-    "last" means the newest run. A search by name may update the cache of summaries. The window shows the last part of the id, such as 2de6.
+    "last" means the newest run. A search by name may update the cache of summaries. The window shows the last part of
+    the id, such as 2de6.
     """
     runs = list_runs()
     if name == "last":

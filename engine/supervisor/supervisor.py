@@ -243,7 +243,7 @@ class Supervisor:
         self._server.tick()
 
     def _on_workers_gone(self) -> None:
-        """Start the next attempt after the exit of all workers, or begin to release the devices at the end of the run."""
+        """Start the next attempt after the exit of all workers, or begin to release the devices if the run ends."""
         self._close_nodes()
         if self._group.stuck and self._failure is None:
             self._on_stuck_workers()

@@ -102,7 +102,7 @@ class Estimator(QObject):
         return partial(estimates_by_model, self._newest_request, image_sizes, self._runs, self._past_runs)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
-        """Use these runs as the basis of estimates, newest first. If a run is new or in another state, estimate again."""
+        """Use these runs as the basis of estimates, newest first. If one is new or in another state, estimate again."""
         if [(run.run_id, run.state) for run in runs] != [(run.run_id, run.state) for run in self._runs]:
             self._runs = runs
             self._typing_timer.start()

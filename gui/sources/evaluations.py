@@ -195,7 +195,8 @@ class CurveCounts:
 class ConfusionCounts:
     """Confusion counts of a class, and ratios of them, which are None if their denominator is 0 or unknown.
 
-    `false_positives` is None if unknown, as for detection without true positives. `true_negatives` is None for detection.
+    `false_positives` is None if unknown, as for detection without true positives. For detection, `true_negatives` is
+    None.
     """
 
     true_positives: int

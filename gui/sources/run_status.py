@@ -280,7 +280,7 @@ def _estimate_seconds_left(data: RunData, step: int | None, total: int | None) -
     if step is None or not total or len(times) < 2:
         return None
     first_step = data.steps.step.values[data.current_attempt_start]
-    if step <= first_step:  # the last step was logged before the workers started
+    if step <= first_step:  # two logged times of the same step give no speed
         return None
     seconds_per_step = (times[-1] - times[0]) / (step - first_step)
     return float(seconds_per_step * (total - step))

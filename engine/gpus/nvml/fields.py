@@ -78,7 +78,8 @@ class Rates:
     def update(self, counter: object, value: float | None, at: float) -> float | None:
         """Store a reading of `counter`, and return its rate since the previous one, or None if there is none.
 
-        The rate is also None if the counter has decreased, as after a reset. `value` is the present value of the counter, and `at` is the time in seconds from `time.monotonic`.
+        The rate is also None if the counter has decreased, as after a reset. `value` is the present value of the
+        counter, and `at` is the time in seconds from `time.monotonic`.
         """
         if value is None:
             self._before.pop(counter, None)

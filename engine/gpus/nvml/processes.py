@@ -98,8 +98,8 @@ class ProcessTable:
         """Return the processes that the NVML function `name` lists.
 
         The newest version of the function with a plausible answer is used, or else its newest answer, or None if there
-        is none. Drivers 535.43 to 535.86 fill
-        longer structs than version 3 specifies (gpustat#161). Version 2 has never changed.
+        is none. Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161). Version 2 has
+        never changed.
         """
         newest_answer = None
         for version in VERSIONS:

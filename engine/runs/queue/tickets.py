@@ -132,7 +132,7 @@ class LockedQueue:
 
 @contextmanager
 def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
-    """Context manager that locks the queue and yields its content. It deletes the tickets of processes that have exited.
+    """Context manager that locks the queue and yields its content. It deletes the tickets of exited processes.
 
     Raises CannotQueue, or QueueBusy if the lock is not free within `timeout_s`.
     """
