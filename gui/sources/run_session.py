@@ -89,7 +89,7 @@ class RunSession(QObject):
         self._start_deadline = 0.0
         self._version_at_start: FolderVersion | None = None
         self._commands.open(self.run)
-        self._should_emit_finished = False  # True once the run has been active
+        self._should_emit_finished = False  # True once the run has been active while it was open
         self._retry_ms = _FIRST_RETRY_MS
         self._gap_after = -1  # number of the event before a gap that the log was last searched for
         self._updates.set_loading(False)
@@ -248,6 +248,7 @@ class RunSession(QObject):
             if poll.state is not None:  # the first read, which gets only the state
                 self._facts.job = poll.job
                 self._facts.state, self._facts.slurm, self._facts.is_remote = poll.state, poll.slurm, poll.is_remote
+                self._should_emit_finished = self.active
             self._apply_events(poll)
             self._poll()
         elif poll.state is None:  # a read of the version or the users, requested at an earlier stage
@@ -305,7 +306,7 @@ class RunSession(QObject):
             self._updates.schedule()
 
     def _end(self) -> None:
-        """Show the end of the run, and watch for another execution. Emit `finished` if its progress was followed."""
+        """Show the end of the run, and watch for another execution. Emit `finished` if the run was active before."""
         self._live.close()
         self._set_stage(SessionStage.ENDED)
         # A running read still uses the reader, which then stays open until the session closes.

@@ -20,6 +20,7 @@ from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import format_state
+from gui.sources.run_reader import PollResult, RunReader
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised
 from tests.gui.sources.written_runs import job, list_run_events, supervise_here, write, write_run
@@ -243,6 +244,26 @@ def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qt
         write(run.events_file, events[10:], first_n=11)
     assert ended.args == ["completed"]
     assert len(store.data.steps.loss) == 12
+
+
+def test_session_reports_end_before_log_is_read(
+    store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = list(list_run_events(job(), 12, "completed"))
+    run = create_run(Job.from_fields(dataset="/data/flowers"))
+    write(run.events_file, events[:10])
+    read = RunReader.read
+
+    def read_and_end(reader: RunReader, seconds: float, connect_after: int) -> PollResult:
+        result = read(reader, seconds, connect_after)
+        if result.job is not None:  # the first read, which gets only the state
+            write(run.events_file, events[10:], first_n=11)
+        return result
+
+    monkeypatch.setattr(RunReader, "read", read_and_end)
+    with qtbot.waitSignal(store.finished, timeout=10_000) as ended:
+        store.open(run)
+    assert ended.args == ["completed"]
 
 
 def test_session_follows_resumed_run(store: RunSession, qtbot: QtBot) -> None:
