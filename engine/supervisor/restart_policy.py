@@ -193,7 +193,7 @@ def _changed_fields(before: Job, job: Job) -> dict[str, int | str]:
     """Return the fields of `job`, other than the devices, that differ from those of `before`."""
     changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
     changes = {name: job.value(name) for name in changed}
-    if job.resolved_strategy != before.resolved_strategy:
+    if job.resolved_strategy != before.resolved_strategy:  # an automatic choice may depend on the devices
         changes["strategy"] = job.resolved_strategy
     return changes
 

@@ -41,7 +41,8 @@ class Sampler:
         self._child: LineChild | None = None
         self._start_at: float | None = None  # time of a scheduled start
         self._memory_before: dict[str, int] = {}  # used bytes of each GPU before the run, by UUID
-        self._worker_pids: set[int] = set()
+        self.worker_pids: set[int] = set()
+        """Process ids of the run's workers, which the supervisor sets."""
         self._gpus_with_known_pids: set[str] = set()
         """UUIDs of the GPUs whose NVML process list has contained a worker of this run."""
         self.latest: Snapshot | None = None
@@ -63,10 +64,6 @@ class Sampler:
         if self._start_at is not None and time.monotonic() >= self._start_at:
             self._start_at = None
             self._start()
-
-    def set_worker_pids(self, pids: set[int]) -> None:
-        """Set the process ids of the run's workers."""
-        self._worker_pids = pids
 
     def is_memory_free(self, since: float) -> bool:
         """Return True if a snapshot taken after the time `since` (monotonic) shows that the run uses no GPU memory.
@@ -102,7 +99,7 @@ class Sampler:
 
     def _has_workers(self, gpu: Gpu) -> bool:
         """Return True if a worker of the run is among the processes that NVML lists for a GPU."""
-        return any(process.pid in self._worker_pids for process in gpu.processes or ())
+        return any(process.pid in self.worker_pids for process in gpu.processes or ())
 
     def _start(self) -> None:
         """Start the child process, after waiting for the exit of the previous one. If that fails, retry later."""
@@ -132,7 +129,7 @@ class Sampler:
         """Store a snapshot from the child process, and call `on_samples` with the samples in it."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
-            if gpu.memory_used_bytes is not None and not self._worker_pids:  # before the first worker
+            if gpu.memory_used_bytes is not None and not self.worker_pids:  # before the first worker
                 self._memory_before[gpu.uuid] = gpu.memory_used_bytes
             if self._has_workers(gpu):
                 self._gpus_with_known_pids.add(gpu.uuid)

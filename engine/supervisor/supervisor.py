@@ -323,7 +323,7 @@ class Supervisor:
         if self._distribute is not None:
             specs = self._distribute(specs)
         self._group.launch(specs, self._worker, fork=self._fork and can_fork())
-        self._sampler.set_worker_pids({worker.pid for worker in self._group.workers})
+        self._sampler.worker_pids = {worker.pid for worker in self._group.workers}
 
     def _close_nodes(self) -> None:
         """Stop all processes on other machines, and disconnect from them."""

@@ -24,7 +24,7 @@ class UpdateTimer(QObject):
         super().__init__(parent)
         self._is_loading = False
         self._pause_ms: float = _NOTIFY_MS
-        self._last_at = 0.0
+        self._last_at = 0.0  # time of the last update, by time.monotonic()
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self.notify)
 

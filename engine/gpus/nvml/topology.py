@@ -83,11 +83,10 @@ class _Links:
     def __init__(self, nvml: ModuleType, node: Node) -> None:
         active = [link for link in read_nvlinks(nvml, node.handle) if link.active]
         self._peers = [link.peer for link in active]
-        self.through_switch = sum(
-            _try_call(nvml, lambda link=link: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(node.handle, link.link))  # type: ignore[misc]
-            == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-            for link in active
-        )
+        self.to_switches = 0  # number of links whose other end is a switch
+        for number in (link.link for link in active):
+            end = _try_call(nvml, lambda link=number: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(node.handle, link))  # type: ignore[misc]
+            self.to_switches += end == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
 
     def direct_to(self, node: Node) -> int:
         """Return the number of links whose other end is the GPU `node`."""
@@ -114,7 +113,7 @@ def _count_nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other:
     direct = links[one.index].direct_to(other)
     if direct:
         return direct
-    through_switch = min(links[one.index].through_switch, links[other.index].through_switch)
+    through_switch = min(links[one.index].to_switches, links[other.index].to_switches)
     if through_switch and _have_capability(nvml, nvml.NVML_P2P_CAPS_INDEX_NVLINK, one, other) is False:
         return 0  # a switch can be divided into partitions
     return through_switch

@@ -244,7 +244,7 @@ def _need_same_device(one: Ticket, other: Ticket) -> bool:
     """Return True if two runs need a common device that they can't share."""
     common = set(one.devices) & set(other.devices)
     if one.search and one.search == other.search:
-        common.discard(CPU)
+        common.discard(CPU)  # trials of the same search share the CPU
     return bool(common)
 
 

@@ -60,7 +60,7 @@ def test_sampler_reports_free_memory(before: Gpu, during: Gpu, after: Gpu, is_fr
     with selectors.DefaultSelector() as selector:
         sampler, free = Sampler(selector, (A, "GPU-free"), lambda _: None), gpu(0, uuid="GPU-free")
         sampler.add(snapshot(before, free))
-        sampler.set_worker_pids({WORKER})
+        sampler.worker_pids = {WORKER}
         sampler.add(snapshot(during, free))
         ended_at = sampler.latest_at
         assert not sampler.is_memory_free(ended_at), "there is no newer snapshot"
