@@ -49,7 +49,7 @@ def headline_metric(run: RunSummary) -> tuple[str, float] | None:
 
 
 def format_best_metric(run: RunSummary, write: Callable[..., str] = metric_value) -> str:
-    """Format a run's headline metric, e.g. "Top-1 93.4%", or return "–" if it has none.
+    """Format a run's headline metric without the word "accuracy", e.g. "Top-1 93.4%", or return "–" if it has none.
 
     See `format_measure` for `write`.
     """
