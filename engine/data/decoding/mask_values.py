@@ -243,7 +243,7 @@ def _look_up_colors(mask: MaskValues) -> Values:
 def _convert_to_palette(mask: MaskValues, code: MaskCode) -> Values:
     """Convert the indices of a mask, whose palette may have another order, to the palette in `code`.
 
-    Raises Unfit if the mask uses a color that the palette in `code` lacks.
+    Raises Unfit if the mask uses an index that its own palette lacks, or a color that the palette in `code` lacks.
     """
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = find_distinct_values(mask).tolist()
@@ -253,8 +253,8 @@ def _convert_to_palette(mask: MaskValues, code: MaskCode) -> Values:
     if all(expected.get(index, color) == color for index, color in used_colors.items()):
         return mask.values  # the palettes agree
     by_color = {color: index for index, color in expected.items()}
-    colors = _look_up_colors(mask)
-    indices = np.full(colors.shape, -1, np.int64)
+    _look_up_colors(mask)  # raises Unfit
+    indices = np.full(mask.values.shape, -1, np.int64)
     for index in used:
         if palette[index] not in by_color:
             raise Unfit(f"its palette has the color #{palette[index]:06x}, unlike those of the other masks")

@@ -57,7 +57,10 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def read_names_by_value(folder: str) -> Meaning | None:
-    """Return the class names and values of a table without colors in `folder`, or None if there is none."""
+    """Return the class names and values of a table without colors in `folder`, or None if there is none.
+
+    Returns a failure if a table names too many classes.
+    """
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return report_too_many_classes(table)

@@ -85,7 +85,10 @@ def get_rotation(image: Image.Image) -> Rotation | None:
     if orientation not in _UPRIGHT:
         return None
     check_size(image)
-    return Rotation(orientation, *(image.size if orientation in QUARTER else image.size[::-1]))
+    height, width = image.height, image.width
+    if orientation in QUARTER:
+        height, width = width, height
+    return Rotation(orientation, height, width)
 
 
 def read_rotation(path: str) -> Rotation | None:
@@ -102,13 +105,18 @@ def read_rotations(paths: Sequence[str]) -> dict[int, Rotation]:
 
     The headers are read in several threads. If all images of a sample are upright, the others are not read.
     """
-    sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
-        found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
-        if any(rotation is not None for rotation in found.values()) and len(sampled) < len(paths):
-            others = sorted(set(range(len(paths))) - set(sampled))
-            found |= dict(zip(others, pool.map(lambda index: read_rotation(paths[index]), others), strict=True))
-    return {index: rotation for index, rotation in sorted(found.items()) if rotation is not None}
+
+        def read(indices: Sequence[int]) -> dict[int, Rotation]:
+            """Return the rotations of those images with the given indices that are not upright."""
+            rotations = zip(indices, pool.map(read_rotation, [paths[index] for index in indices]), strict=True)
+            return {index: rotation for index, rotation in rotations if rotation is not None}
+
+        sampled = spread_evenly(len(paths), SAMPLED)
+        found = read(sampled)
+        if found:
+            found |= read(sorted(set(range(len(paths))) - set(sampled)))
+    return dict(sorted(found.items()))
 
 
 def turn_upright_like_image(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:

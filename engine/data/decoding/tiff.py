@@ -65,6 +65,7 @@ class Bands:
 
     @property
     def count(self) -> int:
+        """Number of bands."""
         return len(self.low)
 
 

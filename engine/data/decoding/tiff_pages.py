@@ -29,6 +29,7 @@ _ALPHAS = (1, 2)
 
 
 def is_tiff(content: bytes) -> bool:
+    """Return True if `content` begins with a signature of TIFF or BigTIFF."""
     return content.startswith(_SIGNS)
 
 

@@ -92,6 +92,7 @@ class TiffRows:
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
+        """Read the header of the TIFF in `stream`. Raises Unfit if its rows can't be read separately."""
         from tifffile import TiffFile, TiffPageSeries
 
         silence_tifffile()
@@ -139,7 +140,7 @@ class TiffRows:
         if alpha is None:
             return 255 - values if self._is_inverted else values, None
         levels = values[:, :, :-1]
-        if self._alpha == PREMULTIPLIED:
+        if self._alpha == PREMULTIPLIED:  # divide the colors by the opacity, as `blend` expects
             levels = np.minimum(levels * np.uint16(255) // np.maximum(alpha, 1)[..., None], 255).astype(np.uint8)
         return 255 - levels if self._is_inverted else levels, alpha
 

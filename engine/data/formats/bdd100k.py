@@ -56,16 +56,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
     for split, file in files.iterate_files():
         faults = EntryFaults(file)
-        found = []
+        images: list[ShapedImage] = []
         for each in files.decode(file, _IMAGES, "Download or export the file again.") or ():
-            image = files.find(each.name, file, split)
-            if image is not None:
-                labels = faults.decode_each(_LABEL, each.labels or (), f"{each.name} labels")
-                boxes = ((label.category, label.box2d) for _, label in labels if label.box2d is not None)
-                found.append(
-                    ShapedImage(image, [make_box_shape(name, box.x1, box.y1, box.x2, box.y2) for name, box in boxes])
-                )
-        files.add(split, found)
+            path = files.find(each.name, file, split)
+            if path is not None:
+                image = ShapedImage(path)
+                for _, label in faults.decode_each(_LABEL, each.labels or (), f"{each.name} labels"):
+                    if (box := label.box2d) is not None:
+                        image.shapes.append(make_box_shape(label.category, box.x1, box.y1, box.x2, box.y2))
+                images.append(image)
+        files.add(split, images)
         files.problems += faults.problems()
     return convert(kind, files.finish(), files.problems)
 

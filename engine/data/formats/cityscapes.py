@@ -104,7 +104,7 @@ def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:
         _pair_by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
     )
     train_id_count, label_count = (len(Pairs.join(each.values()).matched) for each in (train_ids, labels))
-    numbering = Numbering(1000, bare_labels=True)
+    numbering = Numbering(1000, bare_labels=True)  # of instanceIds
     # Use the kind of masks that more images have.
     if train_id_count and train_id_count >= label_count:
         return _Files(train_ids, BY_TRAIN_ID, instances, numbering)

@@ -316,7 +316,7 @@ class _Reader:
         `place` is the path of the annotation in the file, and `name` the name of its category. For the kind
         "instances", the shape has an outline. For "boxes", the outline only helps if the box is missing or rotated.
         """
-        is_ignored = annotation.iscrowd not in (None, False, 0, "0", "", "false")
+        is_ignored = annotation.iscrowd not in (None, False, 0, "0", "", "false")  # as programs write "no"
         needs_outline = self.kind == "instances"
         box, is_rotated = _read_box(annotation.bbox, annotation.attributes)
         outline = None  # content and edges, or a fault
@@ -331,6 +331,7 @@ class _Reader:
             if is_rotated:
                 self._faults.add(_ROTATED_BOX, f"{place}.bbox")
             return Shape(name, box, None, is_ignored)
+        # There is no usable shape. Record the fault that explains it.
         if outline is not None:
             self._faults.add(outline, f"{place}.segmentation")
         elif needs_outline or _is_empty(annotation.bbox):

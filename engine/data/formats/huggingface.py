@@ -328,9 +328,8 @@ def _find_forms(cells: Iterable[tuple[Any, tuple[int, int] | None]]) -> list[str
 
     Each of the `cells` with boxes comes with the height and width of its image, or None if unknown.
     """
-    return find_fitting_forms(
-        (box, size) for objects, size in cells for box, _ in _pair_boxes(objects) or () if _is_box(box)
-    )
+    boxes = [(box, size) for objects, size in cells for box, _ in _pair_boxes(objects) or ()]
+    return find_fitting_forms((box, size) for box, size in boxes if _is_box(box))
 
 
 def _pair_boxes(objects: Any) -> list[tuple[Any, Any]] | None:

@@ -45,6 +45,7 @@ class _ClassFolder(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Number of images."""
         return sum(listing.length for listing in self.images)
 
 

@@ -31,7 +31,8 @@ def detect(tree: Tree) -> list[Detection]:
                 splits.setdefault(split, Pairs()).add(pairs)
     matched = Pairs.join(splits.values()).matched
     sample = sample_masks(matched)
-    if not sample.readable or max(sample.values, default=0) > len(CLASSES):
+    has_other_values = max(sample.values, default=0) > len(CLASSES)
+    if not sample.readable or has_other_values:
         return []
     evidence = f"{len(matched):,} images with masks in images_png and masks_png of Urban and Rural"
     return [detect_masks(sample, ("masks",), evidence, source=splits)]

@@ -113,10 +113,10 @@ def _read_declared(tree: Tree) -> tuple[list[str], list[str]]:
             content = read_json(tree.path(folder, "meta.json"))
         except (OSError, ValueError):
             continue  # the file is only needed for the order of classes
-        for key, name in (("classes", "title"), ("tags", "name")):
+        for key, name_key in (("classes", "title"), ("tags", "name")):
             listed = content.get(key) if isinstance(content, dict) else None
-            entries = listed if isinstance(listed, list) else []
-            found[key] += [each[name] for each in entries if isinstance(each, dict) and isinstance(each.get(name), str)]
+            entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+            found[key] += [each[name_key] for each in entries if isinstance(each.get(name_key), str)]
     return found["classes"], found["tags"]
 
 

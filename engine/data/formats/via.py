@@ -238,13 +238,14 @@ def _iterate_csv_entries(path: str, name: str, faults: EntryFaults, problems: li
 
 
 def _parse_row(row: Mapping[str, Any]) -> _Entry | None:
-    """Return the image and the region in a row of a CSV file, or None if they can't be read.
+    """Return the image and the region in a row of a CSV file, given by its columns, or None if they can't be read.
 
     An image without regions has a row without a region.
     """
     file, number = row.get("filename"), row.get("region_id")
     try:
-        shape, attributes = (json.loads(row[column] or "{}") for column in _COLUMNS[1:])
+        shape = json.loads(row["region_shape_attributes"] or "{}")
+        attributes = json.loads(row["region_attributes"] or "{}")
     except (TypeError, ValueError, RecursionError):
         return None
     if not file or not isinstance(shape, dict) or not isinstance(attributes, dict):

@@ -294,16 +294,18 @@ def _parse(path: str) -> _Parsed:
         if _read_element(each, "deleted") in _TRUE:  # LabelMe's web tool keeps objects that users have removed
             continue
         name = (each.findtext("name") or "").strip()
-        corners = list(_iterate_edges(each))
         if not name:
             faults.append(("without a name", ""))
-        elif not corners:
+            continue
+        boxes = list(_iterate_edges(each))
+        if not boxes:
             faults.append(("without a box (bndbox)", ""))
-        for edges in corners if name else ():
-            if isinstance(edges, str):
+        is_difficult = _read_element(each, "difficult") in _TRUE
+        for edges in boxes:
+            if isinstance(edges, str):  # a message
                 faults.append(("without usable coordinates", edges))
             else:
-                shapes.append(make_box_shape(name, *edges, ignored=_read_element(each, "difficult") in _TRUE))
+                shapes.append(make_box_shape(name, *edges, ignored=is_difficult))
     image_name = (root.findtext("filename") or "").strip()
     return _Parsed(image_name, _read_size(root), shapes, faults)
 

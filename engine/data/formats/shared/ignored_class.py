@@ -25,8 +25,10 @@ def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value
     if meaning.code is not None and len(meaning.classes) >= 2:
         return meaning
     value_text = f"#{value:06x}" if value > NO_CLASS and (meaning.code is None or meaning.code.colors) else str(value)
-    why = meaning.failure.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
-    return _nothing_left(f"Without the mask value {value_text}, there are no two classes left to distinguish: {why}.")
+    reason = meaning.failure.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
+    return _make_problem(
+        f"Without the mask value {value_text}, there are no two classes left to distinguish: {reason}."
+    )
 
 
 def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
@@ -36,7 +38,7 @@ def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Mean
     """
     remaining_classes = [number for number, class_value in enumerate(code.values) if class_value != value]
     if len(remaining_classes) < 2:
-        return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
+        return _make_problem(f"Without the label {value}, there are no two classes left to distinguish.")
     values = tuple(code.values[number] for number in remaining_classes)
     ignored = (*code.ignored, value) if value in code.values else code.ignored
     names = tuple(classes[number] for number in remaining_classes)
@@ -60,5 +62,6 @@ def drop_ignored_class(found: RecognizedDataset, folder: str, value: int | None)
     return replace(found, classes=meaning.classes, code=meaning.code)
 
 
-def _nothing_left(message: str) -> Problem:
+def _make_problem(message: str) -> Problem:
+    """Return an error about the value that the user wants to ignore."""
     return Problem("ignore_value", message, "Choose another value, or leave it empty.")

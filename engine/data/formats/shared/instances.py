@@ -225,6 +225,7 @@ class ClassedMask(_MaskFiles):
         return found
 
     def labels(self) -> list[int]:
+        """Return the class of each instance, or [] if a mask can't be read."""
         try:
             return [each.label for each in self.instances(*self.sizes()[0])]
         except Exception:
@@ -282,6 +283,7 @@ class NumberedLabels(_MaskFiles):
         ]
 
     def labels(self) -> list[int]:
+        """Return the class of each instance that is not ignored, or [] if the mask can't be read."""
         try:
             objects = map(self._numbering.split, find_distinct_values(read_values(read_image(self._paths[0]))).tolist())
         except Exception:

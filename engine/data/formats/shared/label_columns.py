@@ -135,7 +135,7 @@ def profile_columns(table: Table) -> list[Profile]:
     for row in table.rows():
         rows += 1
         for counter, cell in zip(counters, row, strict=True):
-            if cell in counter or len(counter) < MAX_DISTINCT:
+            if cell in counter or len(counter) < MAX_DISTINCT:  # limits the memory
                 counter[cell] += 1
     for each in found:
         each.blank = each.cells.pop("", 0)

@@ -351,6 +351,7 @@ def _find_kinds(chosen: ChosenTables) -> tuple[str, ...]:
             counts.update(sum(row[column] in yes for column in labeling.flag_columns) for row in rows)
     if max(counts, default=0) > 1:
         return ("labels",)
+    # An image may lack all of several possible labels, but not its class.
     return ("labels", "classes") if 0 in counts else ("classes", "labels")
 
 

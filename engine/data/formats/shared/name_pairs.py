@@ -55,7 +55,7 @@ class Pairs:
     def select_folders(self, folders: Collection[str]) -> Pairs:
         """Return only the pairs whose images are in the given folders. Files without an image are left out."""
         return Pairs(
-            [pair for pair in self.matched if os.path.dirname(pair[0]) in folders],
+            [(image, file) for image, file in self.matched if os.path.dirname(image) in folders],
             [path for path in self.unmatched_images if os.path.dirname(path) in folders],
             several=[path for path in self.several if os.path.dirname(path) in folders],
             same_name=[path for path in self.same_name if os.path.dirname(path) in folders],

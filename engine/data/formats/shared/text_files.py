@@ -342,7 +342,7 @@ def parse_sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> lis
     Raises UnusableFile if a file is malformed and no other file can be used.
     """
     found: list[tuple[str, Parsed[T]]] = []
-    unusable: UnusableFile | None = None
+    first_unusable: UnusableFile | None = None
     opened = 0
     # Files from the beginning, the middle and the end are opened first, since neighbors are often alike.
     candidates = sample_evenly(paths, MAX_CANDIDATES)
@@ -351,19 +351,20 @@ def parse_sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> lis
         if len(found) >= ENOUGH_FILES or opened >= MAX_OPENED:
             break
         try:
-            if os.path.isfile(path) and not os.path.getsize(path):
-                continue  # parsing anything else than a file raises UnusableFile or OSError
+            is_empty = os.path.isfile(path) and not os.path.getsize(path)  # a FIFO, which can't be parsed, is not empty
+            if is_empty:
+                continue
             opened += 1
             parsed = parse(path)
         except UnusableFile as error:
-            unusable = unusable or error
+            first_unusable = first_unusable or error
         except OSError:
             continue
         else:
             if parsed.rows or parsed.faults:
                 found.append((path, parsed))
-    if unusable is not None and not found:
-        raise unusable
+    if first_unusable is not None and not found:
+        raise first_unusable
     return found
 
 

@@ -15,7 +15,7 @@ from engine.data.splits import dataset_warning, printable, warn_about
 
 
 class ImageSearch:
-    """Search for the images of each split and their text files.
+    """Search for the images of each split and their text files. All folders are listed on creation.
 
     Attributes:
         problems: Problems with paths and lists.
