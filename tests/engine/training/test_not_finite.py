@@ -164,7 +164,7 @@ def test_too_many_skipped_steps_fail_the_run(spoiled_job: Make, start: Start, st
 
 def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
     fields = {"checkpoint_steps": 1, "on_not_finite": "roll_back", "schedule": "step", "learning_rate": 0.01, "seed": 1}
-    group = start(spoiled_job("loss", **fields))
+    group = start(spoiled_job("loss", **fields), prepare="tests.support.impatience:never_report_for_time")
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert failed.kind == "not_finite"

@@ -12,6 +12,7 @@ from gui.style import icons, theme
 from gui.widgets.buttons import create_reset_button, tool_button
 from gui.widgets.column_model import create_text_table
 from gui.widgets.editors import ComboBox
+from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
 from tests.support.clipping import find_clipped_texts
@@ -25,8 +26,10 @@ def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
     table = show_widget(create_text_table("Numbers", ["One"]))
     height = table.verticalHeader().defaultSectionSize()
     theme.scale_with_text(table.setMinimumWidth, 100)
+    field = show_widget(LabeledField("Rate", QLineEdit(), label_width=50))
     theme.choose("system", 200)
     assert table.minimumWidth() == 200
+    assert field.label.width() == 100
     assert table.verticalHeader().defaultSectionSize() >= height + 14
 
 

@@ -1,12 +1,33 @@
-"""Memory that a forward pass saves, computed without allocating it."""
+"""Sizes of a job's model and data, and the memory that a forward pass saves, computed without allocating it."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from torch import nn
 
 from engine.advisor.advice.footprint_worker import _measure_saved_bytes
+from engine.advisor.advice.trial_files import Footprint
+from engine.advisor.advice.trials import measure_footprint
 from engine.contract.job import Job
+from engine.processes import worker_process
+from tests.engine.supervisor.supervised import make_images
+from tests.support.worker_group import Forker
+
+
+def test_footprint_has_sizes_and_available_memory(
+    forker: Forker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
+    images = make_images(tmp_path / "images", 8)
+    job = Job.from_fields(dataset=str(images), model="mnist_cnn", devices=("cpu",), batch_size=4, loader_workers=1)
+    (tmp_path / "trial").mkdir()
+    found = measure_footprint(job, tmp_path / "trial", 600.0)
+    assert isinstance(found, Footprint)
+    assert (found.train_images, found.val_images) == (16, 4)
+    assert found.trained_bytes == found.parameter_bytes > found.last_bytes > 0
+    assert found.limits[0] > found.base_bytes + (512 << 20)
 
 
 @pytest.mark.parametrize(
