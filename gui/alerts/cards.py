@@ -23,12 +23,12 @@ class AlertCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._alert = alert
-        self._mark = IconLabel()
-        self._title = _label("heading")
-        self._since = _label("muted")
+        self._severity = IconLabel()
+        self._title = _create_label("heading")
+        self._since = _create_label("muted")
         self._since.setFont(theme.with_tabular_digits(self._since.font()))
-        self._text = _label("")
-        self._remedy = _label("muted")
+        self._text = _create_label("")
+        self._remedy = _create_label("muted")
         self.acknowledge = QPushButton(tr("Acknowledge"))
         self.acknowledge.setToolTip(tr("Hide the banner; the alert stays listed while it is active"))
         self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
@@ -39,7 +39,7 @@ class AlertCard(QFrame):
         grid.setContentsMargins(10, 7, 8, 7)
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(2)
-        grid.addWidget(self._mark, 0, 0)
+        grid.addWidget(self._severity, 0, 0)
         grid.addWidget(self._title, 0, 1)
         grid.addWidget(self._since, 0, 2, Qt.AlignmentFlag.AlignRight)
         grid.addWidget(self.acknowledge, 0, 3, 3, 1, Qt.AlignmentFlag.AlignVCenter)
@@ -60,7 +60,7 @@ class AlertCard(QFrame):
             tr("Acknowledge {title}, {what}").format(title=alert.title, what=alert.counted_title)
         )
         color = "muted" if alert.acknowledged else alert.severity
-        self._mark.show_icon(alert.severity, color, alert.severity.capitalize())
+        self._severity.show_icon(alert.severity, color, alert.severity.capitalize())
 
 
 class AlertCards(QWidget):
@@ -70,7 +70,7 @@ class AlertCards(QWidget):
         super().__init__()
         self._alerts = alerts
         self._cards: dict[int, AlertCard] = {}  # by number of the alert
-        self._no_alerts_label = _label("muted")
+        self._no_alerts_label = _create_label("muted")
         self._no_alerts_label.setText(tr("No active alerts"))
         self._layout = vbox(self._no_alerts_label, spacing=6)
         self.setLayout(self._layout)
@@ -80,7 +80,8 @@ class AlertCards(QWidget):
     def _show_alerts(self) -> None:
         """Add, update, order and remove cards to match the active alerts."""
         alerts = self._alerts.active_alerts
-        for number in [number for number in self._cards if number not in {alert.number for alert in alerts}]:
+        active_numbers = {alert.number for alert in alerts}
+        for number in [number for number in self._cards if number not in active_numbers]:
             self._cards.pop(number).deleteLater()
         for index, alert in enumerate(alerts):
             card = self._cards.get(alert.number)
@@ -93,8 +94,9 @@ class AlertCards(QWidget):
         self._no_alerts_label.setVisible(not alerts)
 
 
-def _label(name: str) -> QLabel:
-    label = styled(QLabel(), name)
+def _create_label(style: str) -> QLabel:
+    """Create a label whose text can be selected, in a style of the style sheet."""
+    label = styled(QLabel(), style)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     return label
 
@@ -124,7 +126,7 @@ class AlertBanner(Banner):
 
     def _show_alerts(self) -> None:
         """Show the first unacknowledged alert, or hide the banner if there is none."""
-        unacknowledged = [alert for alert in self._alerts.unacknowledged if alert.kind != "not_answering"]
+        unacknowledged = [alert for alert in self._alerts.unacknowledged if KINDS[alert.kind].has_devices]
         if not unacknowledged:
             self.show_message("")
             return

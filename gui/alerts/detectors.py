@@ -33,6 +33,7 @@ class Event:
 
 
 def _create_lost_finding(gpu: Gpu) -> Finding:
+    """Describe a lost GPU. Without the time of its loss, it was never reached and has no values."""
     if gpu.lost_since is None:
         return Finding(tr("The driver can't reach it. Restart the computer."))
     return Finding(tr("The driver can no longer reach it; the values shown are its last."))
@@ -73,7 +74,8 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
     excess = limit - value if threshold.below else value - limit
     if excess <= -threshold.margin:
         return None
-    can_raise = excess > 0 if threshold.below else excess >= 0  # otherwise, the value is within the margin
+    # Otherwise, the value is within the margin. The limit itself counts as above it, see "at or above".
+    can_raise = excess > 0 if threshold.below else excess >= 0
     if rule.kind == "idle":
         text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:
@@ -91,7 +93,7 @@ class EventTracker:
     """Detector of new events on a GPU.
 
     Xid errors and a failed row remapping are reported when they are first seen. Memory errors are only reported when
-    their number rises.
+    their number rises. Each method stores the state of the GPU for its next call.
     """
 
     def __init__(self) -> None:
@@ -99,7 +101,7 @@ class EventTracker:
         self._uncorrected: int | None = None
         self._has_failed_remapping = False
 
-    def xids(self, gpu: Gpu) -> list[Event]:
+    def find_new_xids(self, gpu: Gpu) -> list[Event]:
         """Return events for the Xid errors that the previous call didn't report."""
         new_xids = [xid for xid in gpu.xids if xid not in self._xids]
         self._xids = gpu.xids

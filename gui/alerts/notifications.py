@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer
@@ -32,6 +33,13 @@ class NoticeSender(JsonLinesProcess):
     def start(self, notice: Notice) -> None:
         """Deliver `notice`."""
         self.run(stdin=msgspec.json.encode(notice))
+
+
+class _QueuedNotice(NamedTuple):
+    """Notification to be sent, and the function that gets the problem with it, or "" if it was sent."""
+
+    notice: Notice
+    on_result: Callable[[str], None]
 
 
 class DesktopNotices(QObject):
@@ -63,8 +71,8 @@ class DesktopNotices(QObject):
         self._together_ms = together_ms
         self._pause_ms = at_most_every_ms
         self._waiting: dict[int, Alert] = {}  # alerts for the next notification, by number
-        self._notices: deque[tuple[Notice, Callable[[str], None]]] = deque()
-        """Notices with functions that get a problem or "". The first one is being sent."""
+        self._queue: deque[_QueuedNotice] = deque()
+        """Notifications in the order of their requests. The first one is being sent."""
         self._sender = sender or NoticeSender(self)
         self._sender.done.connect(lambda sent: self._finish_notification(sent.desktop_problem))
         self._sender.failed.connect(self._finish_notification)
@@ -103,16 +111,15 @@ class DesktopNotices(QObject):
         """Queue a notification behind those being sent. `on_result` is called with a problem or ""."""
         folder = str(paths.home())
         notice = Notice(title=title, text=text, folder=folder, desktop=True, command="", variables={})
-        self._notices.append((notice, on_result))
-        if len(self._notices) == 1:
+        self._queue.append(_QueuedNotice(notice, on_result))
+        if len(self._queue) == 1:
             self._sender.start(notice)
 
     def _finish_notification(self, problem: str) -> None:
         """Pass `problem` ("" for none) to the callback of the notification that was sent, and send the next one."""
-        _notice, on_result = self._notices.popleft()
-        on_result(problem)
-        if self._notices:
-            self._sender.start(self._notices[0][0])
+        self._queue.popleft().on_result(problem)
+        if self._queue:
+            self._sender.start(self._queue[0].notice)
 
 
 def describe_alerts(alerts: list[Alert]) -> tuple[str, str]:

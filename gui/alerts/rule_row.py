@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -71,8 +71,10 @@ class RuleRow(QWidget):
 
     def _arrange(self) -> None:
         """Show the summary next to the name or, in a narrow row, below it."""
-        is_narrow = self.width() < theme.scale_pixels(_SUMMARY_BELOW)
-        self._head.addWidget(self.summary, int(is_narrow), 1 if is_narrow else 2, 1, 2 if is_narrow else 1)
+        if self.width() < theme.scale_pixels(_SUMMARY_BELOW):
+            self._head.addWidget(self.summary, 1, 1, 1, 2)
+        else:
+            self._head.addWidget(self.summary, 0, 2)
 
     def show_rule(self, rule: Rule) -> None:
         """Show `rule`. If it is already shown, unfinished input is preserved."""
@@ -109,6 +111,7 @@ class RuleRow(QWidget):
         self.editors.setVisible(opened)
 
     def _change(self, rule: Rule) -> None:
+        """Show a rule that the user has edited, and emit it."""
         if rule != self._rule:
             self.show_rule(rule)
             self.edited.emit(rule)
@@ -127,8 +130,8 @@ class RuleEditors(QWidget):
         super().__init__()
         self._kind = kind
         self._rule = rule
-        # seconds per unit of the duration editor
-        self._scale_s = 60.0 if kind.default.for_s >= _MINUTES_FROM_S else 1.0
+        self._is_in_minutes = kind.default.for_s >= _MINUTES_FROM_S  # unit of the duration editor
+        self._unit_s = 60.0 if self._is_in_minutes else 1.0
         self._problems: dict[str, ProblemLabel] = {}  # by field
         self._boxes: dict[str, QCheckBox] = {}  # by key of the device
         self._titles = dict(devices)  # titles of the known devices by key
@@ -150,7 +153,7 @@ class RuleEditors(QWidget):
         self.all_devices.setAccessibleName(tr("All devices for {title}").format(title=kind.title))
         self.all_devices.toggled.connect(self._commit)
         self._list = vbox(spacing=0)
-        if kind.id != "not_answering":  # this rule is about hosts, not devices
+        if kind.has_devices:
             self._grid.addWidget(QLabel(tr("Devices")), 6, 0)
             self._grid.addWidget(self.all_devices, 6, 1, 1, 2)
             self._grid.addLayout(self._list, 7, 1, 1, 2)
@@ -163,7 +166,7 @@ class RuleEditors(QWidget):
         if self.threshold is not None:
             self.threshold.set_value(rule.threshold)
         if self.lasts is not None:
-            self.lasts.set_value(rule.for_s / self._scale_s)
+            self.lasts.set_value(rule.for_s / self._unit_s)
         with QSignalBlocker(self.notify):
             self.notify.setChecked(rule.notify)
         self._show_devices()
@@ -188,7 +191,7 @@ class RuleEditors(QWidget):
         if self._kind.event:
             return None
         editor = FloatEditor()
-        self._add_editor_row(editor, "for_s", 3, tr("For at least"), "min" if self._scale_s > 1 else "s")
+        self._add_editor_row(editor, "for_s", 3, tr("For at least"), "min" if self._is_in_minutes else "s")
         return editor
 
     def _add_editor_row(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
@@ -210,13 +213,13 @@ class RuleEditors(QWidget):
 
     def _read_rule(self) -> Rule:
         """Return the rule in the editors, even if it is invalid."""
-        chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
+        covers_all = self.all_devices.isChecked() or not self._kind.has_devices
         return msgspec.structs.replace(
             self._rule,
             threshold=_parse_number(self.threshold.value()) if self.threshold is not None else None,
-            for_s=(_parse_number(self.lasts.value()) or 0.0) * self._scale_s if self.lasts is not None else 0.0,
+            for_s=(_parse_number(self.lasts.value()) or 0.0) * self._unit_s if self.lasts is not None else 0.0,
             notify=self.notify.isChecked(),
-            devices=None if self.all_devices.isChecked() else chosen,
+            devices=None if covers_all else tuple(key for key, box in self._boxes.items() if box.isChecked()),
         )
 
     def _show_problems(self) -> tuple[Problem, ...]:
@@ -239,11 +242,22 @@ class RuleEditors(QWidget):
 
     def _show_devices(self) -> None:
         """Show a check box for each device, including missing devices that the rule covers."""
-        if "devices" not in self._problems:
+        if not self._kind.has_devices:
             return
         covered = self._rule.devices or ()
-        by_title = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # sort GPU 2 before GPU 10
-        titles = dict(by_title) | {key: f"{key} (not here)" for key in covered if key not in self._titles}
+        self._create_boxes(covered)
+        with QSignalBlocker(self.all_devices):
+            self.all_devices.setChecked(self._rule.devices is None)
+        for key, box in self._boxes.items():
+            with QSignalBlocker(box):
+                box.setChecked(key in covered)
+        self._show_devices_list()
+
+    def _create_boxes(self, covered: Sequence[str]) -> None:
+        """Add, order and remove check boxes so that there is one for each known or `covered` device."""
+        known_keys = sorted(self._titles, key=lambda key: (len(self._titles[key]), self._titles[key]))  # GPU 2, GPU 10
+        titles = {key: self._titles[key] for key in known_keys}
+        titles |= {key: f"{key} (not here)" for key in covered if key not in titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
         for index, (key, title) in enumerate(titles.items()):
@@ -255,15 +269,9 @@ class RuleEditors(QWidget):
             self._boxes[key].setAccessibleName(f"{title} for {self._kind.title}")
         for before, after in pairwise((self.all_devices, *(self._boxes[key] for key in titles))):
             QWidget.setTabOrder(before, after)
-        for box, checked in (
-            (self.all_devices, self._rule.devices is None),
-            *((box, key in covered) for key, box in self._boxes.items()),
-        ):
-            with QSignalBlocker(box):
-                box.setChecked(checked)
-        self._show_devices_list()
 
     def _show_devices_list(self) -> None:
+        """Show the check boxes of single devices, unless the rule covers all of them."""
         for box in self._boxes.values():
             box.setVisible(not self.all_devices.isChecked())
 

@@ -86,6 +86,11 @@ class Kind:
     threshold: Threshold | None = None
     event: bool = False
 
+    @property
+    def has_devices(self) -> bool:
+        """True for a rule about GPUs, which can cover some of them, and False for the rule about hosts."""
+        return self.id != "not_answering"
+
 
 def compute_memory_percent(gpu: Gpu) -> float | None:
     """Return the used memory in percent, including the driver's reserve, or None if unknown."""
@@ -183,21 +188,13 @@ def find_problems(rule: Rule) -> tuple[Problem, ...]:
     """Validate a rule. Each problem is about the field `threshold`, `for_s` or `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
-    if threshold is not None and (rule.threshold is not None or threshold.device_limit is None):
-        value = rule.threshold
-        if value is None or not threshold.lowest <= value <= threshold.highest:
-            device_limit = threshold.device_limit_name
-            either = f", or nothing for {device_limit}" if device_limit else ""
-            range_words = (
-                f"from {significant(threshold.lowest)} to {with_unit(localized(threshold.highest), threshold.unit)}"
-            )
-            found.append(
-                Problem(
-                    "threshold",
-                    tr("Invalid threshold."),
-                    tr("Enter a number {range_words}{either}.").format(range_words=range_words, either=either),
-                )
-            )
+    if threshold is not None and not _is_valid_limit(rule.threshold, threshold):
+        device_limit = threshold.device_limit_name
+        either = f", or nothing for {device_limit}" if device_limit else ""
+        highest = with_unit(localized(threshold.highest), threshold.unit)
+        range_words = f"from {significant(threshold.lowest)} to {highest}"
+        remedy = tr("Enter a number {range_words}{either}.").format(range_words=range_words, either=either)
+        found.append(Problem("threshold", tr("Invalid threshold."), remedy))
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
         found.append(Problem("for_s", tr("Invalid duration."), tr("Enter a duration from 0 to one day.")))
     if rule.devices is not None and not rule.devices:
@@ -207,10 +204,17 @@ def find_problems(rule: Rule) -> tuple[Problem, ...]:
     return tuple(found)
 
 
+def _is_valid_limit(limit: float | None, threshold: Threshold) -> bool:
+    """Return True if a limit is in the range of `threshold`, or is None and the GPU reports a limit instead."""
+    if limit is None:
+        return threshold.device_limit is not None
+    return threshold.lowest <= limit <= threshold.highest
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration, as in "10 s" or "10 min"."""
-    minutes = seconds / 60
-    return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
+    is_in_minutes = seconds >= 60 and seconds % 60 == 0
+    return f"{significant(seconds / 60)} min" if is_in_minutes else f"{significant(seconds)} s"
 
 
 def describe_rule(rule: Rule) -> str:
@@ -224,12 +228,16 @@ def describe_rule(rule: Rule) -> str:
     if rule.for_s > 0:
         parts.append(f"for {format_duration(rule.for_s)}")
     text = " ".join(parts) or tr("as soon as it happens")
-    if rule.devices is not None and kind.id != "not_answering":
+    if rule.devices is not None and kind.has_devices:
         text += f" · {counted(len(rule.devices), 'device')} only"
-    return text if rule.notify or not rule.on else f"{text} · no notification"
+    if rule.on and not rule.notify:
+        text += " · no notification"
+    return text
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of `alerts.json`."""
+
     rules: tuple[Rule, ...]
 
 

@@ -38,8 +38,14 @@ def make_sample_notice(settings: NoticeSettings) -> Notice:
         "FOOTPLATE_BEST": "top1=0.941",
         "FOOTPLATE_SECONDS": "3723",
     }
-    folder, command = str(paths.home()), settings.command
-    return Notice(title=_TITLE, text=_TEXT, folder=folder, desktop=settings.desktop, command=command, variables=values)
+    return Notice(
+        title=_TITLE,
+        text=_TEXT,
+        folder=str(paths.home()),
+        desktop=settings.desktop,
+        command=settings.command,
+        variables=values,
+    )
 
 
 class RunNotifications(QWidget):
@@ -105,6 +111,7 @@ class RunNotifications(QWidget):
         )
 
     def _show_result(self, text: str, *problems: str) -> None:
+        """Show the state of a test notification, and enable the button again once the test has ended."""
         self._result.setText(text)
         self._result.setVisible(bool(text))
         self._test_problems.show_problems(tuple(Problem("", problem, "", "warning") for problem in problems))
@@ -114,7 +121,11 @@ class RunNotifications(QWidget):
 def describe_settings(settings: NoticeSettings) -> str:
     """Describe the events that cause notifications, and the channels that deliver them."""
     events = [kind.title for name, kind in KINDS.items() if getattr(settings, name)]
-    channels = [*([tr("on the desktop")] if settings.desktop else []), *(["by a command"] if settings.command else [])]
+    channels = []
+    if settings.desktop:
+        channels.append(tr("on the desktop"))
+    if settings.command:
+        channels.append("by a command")
     if not events or not channels:
         return tr("Notifications about runs are off.")
     shortest = f", in runs of at least {significant(settings.least_minutes)} min" if settings.least_minutes else ""

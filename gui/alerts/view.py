@@ -49,8 +49,8 @@ class AlertsView(QWidget):
 
     settings_requested = Signal(str)
 
-    def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, alerts: Alerts) -> None:
+        super().__init__()
         styled(self, "panel")
         self._alerts = alerts
         self.history = HistoryModel(self)
@@ -71,7 +71,7 @@ class AlertsView(QWidget):
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
         alerts.message.connect(self._problem.show_message)
-        theme.notifier.changed.connect(self.recolor)
+        theme.notifier.changed.connect(self._align_rules)
         self._show_alerts()
         self._problem.show_message(alerts.problem)
 
@@ -88,12 +88,13 @@ class AlertsView(QWidget):
 
         Columns side by side are equally wide. If they are stacked, the history table gets the remaining height.
         """
-        is_side_by_side = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         has_table = not self.table.isHidden()
-        for index, stretch in enumerate(
-            (is_side_by_side or has_table, is_side_by_side, not is_side_by_side and not has_table)
-        ):
-            self._halves.setStretch(index, int(stretch))
+        if self._halves.direction() == QBoxLayout.Direction.LeftToRight:
+            stretch_factors = (1, 1, 0)
+        else:
+            stretch_factors = (1, 0, 0) if has_table else (0, 0, 1)
+        for index, stretch in enumerate(stretch_factors):  # of the alerts, the rules and the empty space after them
+            self._halves.setStretch(index, stretch)
 
     def _lay_out(self) -> None:
         """Build the layout, and create a row for each alert rule in `rows`."""
@@ -107,7 +108,7 @@ class AlertsView(QWidget):
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
             rules.addWidget(row)
-        self.recolor()
+        self._align_rules()
         rules.addSpacing(10)
         hint = muted_label(tr("also while the window is closed"))
         rules.addLayout(_heading(tr("Runs"), hint, self.runs.settings, self.runs.test))
@@ -123,7 +124,7 @@ class AlertsView(QWidget):
         self._halves.setContentsMargins(14, 10, 14, 10)
         self.setLayout(vbox(scroll_panel(with_layout(self._halves))))
 
-    def recolor(self) -> None:
+    def _align_rules(self) -> None:
         """Give the names of all rules the same width, which fits the current text size."""
         widest = max(row.on.sizeHint().width() for row in self.rows.values())
         for row in self.rows.values():
@@ -164,8 +165,8 @@ def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLay
 class _Column(Column[Alert]):
     """Column of the table of past alerts."""
 
-    widest: str = ""
-    """Longest text that must fit into the column."""
+    longest_text: str = ""
+    """Text that must fit into the column."""
 
 
 def _format_duration(alert: Alert) -> str:
@@ -179,9 +180,9 @@ def _format_duration(alert: Alert) -> str:
 
 
 COLUMNS = (
-    _Column(tr("Began"), lambda alert: clock(alert.since), widest="21 Nov 14:02:31"),
-    _Column(tr("Lasted"), _format_duration, widest="1:00:00 h"),
-    _Column(tr("Where"), lambda alert: alert.title, widest=tr("This machine")),
+    _Column(tr("Began"), lambda alert: clock(alert.since), longest_text="21 Nov 14:02:31"),
+    _Column(tr("Lasted"), _format_duration, longest_text="1:00:00 h"),
+    _Column(tr("Where"), lambda alert: alert.title, longest_text=tr("This machine")),
     _Column(tr("What"), lambda alert: f"{alert.counted_title}: {alert.text}"),
 )
 WHAT = 3
@@ -223,4 +224,4 @@ class HistoryTable(RowView):
     def _fit(self) -> None:
         """Fit the columns to their longest texts at the current text size."""
         for number, column in enumerate(COLUMNS):
-            self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.widest) + 26)
+            self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.longest_text) + 26)

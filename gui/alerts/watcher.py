@@ -97,6 +97,13 @@ class _Key(NamedTuple):
     source: str
 
 
+class _Observation(NamedTuple):
+    """Finding about a device or host."""
+
+    subject: _Subject
+    finding: Finding
+
+
 class Alerts(QObject):
     """Active alerts, their history, and the rules.
 
@@ -182,11 +189,12 @@ class Alerts(QObject):
         if rule == previous_rule:
             return
         self._rules[rule.kind] = rule
+        # Alerts of a rule stay if only its notification has changed. Otherwise, the rule is evaluated from the start.
         if msgspec.structs.replace(previous_rule, notify=rule.notify) != rule:
             self._remove_watches(lambda key: key.kind == rule.kind)
         self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
-        self._evaluate_connections()
+        self._evaluate_connections()  # other rules are evaluated with the next snapshots
 
     def acknowledge(self, number: int) -> None:
         """Acknowledge the alert with this number, unless it has ended."""
@@ -196,7 +204,8 @@ class Alerts(QObject):
         self._alerts[number] = replace(alert, acknowledged=True)
         if KINDS[alert.kind].event:
             key = next(key for key, watch in self._watches.items() if watch.alert == number)
-            self._end_alert(key, max(alert.since, self._snapshot_times.get(alert.host, alert.since)))
+            last_snapshot_time = self._snapshot_times.get(alert.host, alert.since)
+            self._end_alert(key, max(alert.since, last_snapshot_time))
         else:
             self.changed.emit()
 
@@ -207,22 +216,22 @@ class Alerts(QObject):
     # Snapshots and errors
 
     def evaluate(self, host: str, snapshot: Snapshot, run_names: Mapping[str, str]) -> None:
-        """Evaluate a snapshot of `host` ("" for this machine).
+        """Evaluate a snapshot of `host` ("" for this machine). Alerts are raised, updated and ended accordingly.
 
         `run_names` contains the names of the runs on GPUs, by `device_key`.
         """
         now, self._run_names = snapshot.time, run_names
         self._connection_errors.pop(host, None)
         self._reset_after_gap(host, now)
-        found: dict[_Key, tuple[_Subject, Finding]] = {}
-        self._evaluate_nvml(host, snapshot, found)
+        observations = self._evaluate_nvml(host, snapshot)
         if snapshot.nvml.status == "ok":
             for gpu in snapshot.gpus:
-                self._evaluate_gpu(host, gpu, now, run_names, found)
-        for key in dict.fromkeys((*found, *(key for key in self._watches if key.host == host))):
+                observations |= self._evaluate_gpu(host, gpu, now)
+        previous_keys = [key for key in self._watches if key.host == host and key not in observations]
+        for key in (*observations, *previous_keys):
             # While NVML is silent, its last values neither sustain nor end an alert.
             if key.source != "device" or snapshot.nvml.status == "ok":
-                self._update_watch(key, found.get(key), now)
+                self._update_watch(key, observations.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
         """Set the error of the connection to `host`, or "" if it is solved."""
@@ -244,29 +253,29 @@ class Alerts(QObject):
                 del self.devices[key], self._trackers[key]
         self.changed.emit()
 
-    def _evaluate_gpu(
-        self, host: str, gpu: Gpu, now: float, run_names: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
-    ) -> None:
-        """Evaluate all rules for a GPU: add its findings to `found`, and raise alerts for new events."""
+    def _evaluate_gpu(self, host: str, gpu: Gpu, now: float) -> dict[_Key, _Observation]:
+        """Evaluate all rules for a GPU: return the findings about it, and raise alerts for new events."""
         device = device_key(host, gpu.uuid)
         title = f"{host}: {gpu_title(gpu)}" if host else gpu_title(gpu)
         subject = _Subject(host, device, title, "device")
         if self.devices.get(device) != title:
             self.devices[device] = title
             self.changed.emit()
+        observations = {}
         for rule in self._rules.values():
             if rule.covers(device):
-                finding = evaluate_rule(rule, gpu, run_names.get(device))
+                finding = evaluate_rule(rule, gpu, self._run_names.get(device))
                 if finding is not None:
-                    found[_make_key(rule.kind, subject)] = subject, finding
+                    observations[_make_key(rule.kind, subject)] = _Observation(subject, finding)
         tracker = self._trackers.setdefault(device, EventTracker())
-        for event in tracker.xids(gpu):
+        for event in tracker.find_new_xids(gpu):
             self._add_event("xid", subject, event)
         for event in tracker.find_new_memory_errors(gpu, now):
             self._add_event("memory_errors", subject, event)
+        return observations
 
-    def _evaluate_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
-        """Add a finding to `found` if the GPU driver of `host` doesn't respond.
+    def _evaluate_nvml(self, host: str, snapshot: Snapshot) -> dict[_Key, _Observation]:
+        """Return a finding if the GPU driver of `host` doesn't respond, otherwise {}.
 
         A machine without GPU or driver gets none unless it had one before.
         """
@@ -276,18 +285,19 @@ class Alerts(QObject):
         elif host in self._responsive_hosts or nvml.status in ("not_answering", "error"):
             subject = _Subject(host, "", _format_host_title(host), "nvml")
             if self._rules["not_answering"].on:
-                found[_make_key("not_answering", subject)] = subject, Finding(nvml.message)
+                return {_make_key("not_answering", subject): _Observation(subject, Finding(nvml.message))}
+        return {}
 
     def _evaluate_connections(self) -> None:
-        """Evaluate the rule about silent hosts, and schedule the next evaluation."""
+        """Evaluate the rule about silent hosts, and schedule the next evaluation if one hasn't been silent long enough."""
         rule = self._rules["not_answering"]
         if not rule.on:
             return
         now = self._clock()
         for host, message in self._connection_errors.items():
             subject = _make_connection_subject(host)
-            self._update_watch(_make_key("not_answering", subject), (subject, Finding(message)), now)
-        waiting = [
+            self._update_watch(_make_key("not_answering", subject), _Observation(subject, Finding(message)), now)
+        remaining_s = [
             watch.since + rule.for_s - now
             for key, watch in self._watches.items()
             if key.host in self._connection_errors
@@ -295,33 +305,33 @@ class Alerts(QObject):
             and watch.alert is None
             and watch.since is not None
         ]
-        if waiting:
-            self._timer.start(max(1, int(1000 * min(waiting)) + 1))  # rounded up, so that the duration has passed
+        if remaining_s:
+            self._timer.start(max(1, int(1000 * min(remaining_s)) + 1))  # rounded up, so that the duration has passed
 
     # State of each rule
 
-    def _update_watch(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
+    def _update_watch(self, key: _Key, observation: _Observation | None, now: float) -> None:
         """Update the state of an alert rule for a device or host: raise, update or end its alert.
 
-        `found` is None if the condition of the rule isn't met.
+        `observation` is None if the condition of the rule isn't met.
         """
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:
-                return
-            if found is not None:
+                return  # it ends when it is acknowledged
+            if observation is not None:
                 watch.calm_since = None
-                self._update_text(watch.alert, *found)
+                self._update_text(watch.alert, *observation)
             elif watch.calm_since is None:
                 watch.calm_since = now
             elif now - watch.calm_since >= CALM_S:
                 self._end_alert(key, watch.calm_since)
-        elif found is not None and found[1].can_raise:  # a value within the margin raises no alert
+        elif observation is not None and observation.finding.can_raise:
             watch = self._watches.setdefault(key, _Watch(since=now))
             if watch.since is not None and now - watch.since >= self._rules[key.kind].for_s:
-                subject, finding = found
+                subject, finding = observation
                 self._raise(watch, key.kind, subject, Event(finding.text, watch.since, KINDS[key.kind].severity))
-        elif watch is not None:
+        elif watch is not None:  # the condition has ended before the duration of the rule
             del self._watches[key]
 
     def _add_event(self, kind: KindId, subject: _Subject, event: Event) -> None:

@@ -158,6 +158,19 @@ def test_rule_editors_show_minutes_and_later_devices(
     assert (row.summary.text().endswith(text), row.summary.text() == text) == (True, False)
 
 
+def test_rule_about_hosts_is_edited_without_devices(unfold: Unfold, watched: AlertsRecorder, qtbot: QtBot) -> None:
+    watched.feed(gpu(0))
+    editors = unfold("not_answering")
+    assert not any(box.text().startswith("GPU") for box in editors.findChildren(QCheckBox))
+    editors.notify.click()
+    line = editors.lasts.line
+    line.clear()
+    qtbot.keyClicks(line, "60")
+    qtbot.keyClick(line, Qt.Key.Key_Return)
+    rule = watched.alerts.rules["not_answering"]
+    assert (rule.notify, rule.for_s, rule.devices) == (False, 60.0, None)
+
+
 def test_rule_for_some_devices(unfold: Unfold, watched: AlertsRecorder) -> None:
     watched.feed(gpu(0), gpu(1))
     watched.set("lost", devices=("GPU-gone",))
@@ -217,4 +230,4 @@ def test_history_columns_follow_text_size(view: AlertsView) -> None:
     table = view.table
     theme.choose("system", 200)
     for number, column in enumerate(COLUMNS[:WHAT]):
-        assert table.columnWidth(number) - table.fontMetrics().horizontalAdvance(column.widest) == 26
+        assert table.columnWidth(number) - table.fontMetrics().horizontalAdvance(column.longest_text) == 26
