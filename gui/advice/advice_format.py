@@ -100,12 +100,8 @@ def describe_duration(candidate: Candidate) -> str:
         f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
         f"{localized(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
     )
-    known = (
-        (origin, names)
-        for origin, names in ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated))
-        if names
-    )
-    return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in known)])
+    origins = ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated))
+    return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in origins if names)])
 
 
 def format_efficiency(candidate: Candidate) -> str:
@@ -133,15 +129,18 @@ def format_note(candidate: Candidate) -> str:
 
 def describe_changes(candidate: Candidate) -> str:
     """Describe the job settings that a candidate changes, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
-    values: dict[str, object] = {}
-    for field, value in candidate.changes.items():
-        if isinstance(value, tuple):
-            values[field] = describe_devices(value) if field == "devices" else listed(value) if value else "none"
-        elif isinstance(value, str):
-            values[field] = strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
-        else:
-            values[field] = "automatic" if value is None else value
-    return describe_job_changes(values)
+    return describe_job_changes({field: _get_display_value(field, value) for field, value in candidate.changes.items()})
+
+
+def _get_display_value(field: str, value: object) -> object:
+    """Return the text for the value of a job's field. Numbers and switches are returned unchanged."""
+    if field == "devices" and isinstance(value, tuple):
+        return describe_devices(value)
+    if isinstance(value, tuple):
+        return listed(value) if value else "none"
+    if isinstance(value, str):
+        return strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
+    return "automatic" if value is None else value
 
 
 def describe_candidate(candidate: Candidate) -> Iterator[str]:
@@ -172,36 +171,38 @@ def describe_progress(message: AdviceProgress) -> str:
 
 def describe_measurement(advice: Advice) -> Iterator[str]:
     """Yield sentences about the measurements: how they ended, when and on which hardware they were made."""
-    equal = len(advice.equally_fast)
-    if advice.fits and advice.ended_by == "settled" and equal > 1:
-        yield tr("The first {equal} are about equally fast.").format(equal=equal)
+    equal_count = len(advice.equally_fast)
+    if advice.fits and advice.ended_by == "settled" and equal_count > 1:
+        yield tr("The first {equal} are about equally fast.").format(equal=equal_count)
     elif advice.fits:
         yield ENDED[advice.ended_by].format(confidence=100 * advice.confidence)
+    hardware = f" on {listed(advice.hardware)}" if advice.hardware else ""
     versions = ", ".join(f"{name} {version}" for name, version in advice.versions.items())
-    on = f" on {listed(advice.hardware)}" if advice.hardware else ""
-    yield f"Measured {format_time_or_date(advice.measured_at)} in {duration(advice.took_s)}{on}{f', with {versions}' if versions else ''}."
+    software = f", with {versions}" if versions else ""
+    yield f"Measured {format_time_or_date(advice.measured_at)} in {duration(advice.took_s)}{hardware}{software}."
     if MEMORY_BY[advice.memory_by]:
         yield MEMORY_BY[advice.memory_by]
 
 
-def describe_left_out(reason: SkippedCandidates) -> str:
-    """Describe a group of candidates that weren't tried: reason, number and names."""
-    more = len(reason.names) - _NAMES
-    names = "; ".join([*reason.names[:_NAMES], *([f"and {localized(more)} more"] if more > 0 else [])])
-    return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
+def describe_left_out(skipped: SkippedCandidates) -> str:
+    """Describe a group of candidates that weren't tried for the same reason: number, reason and names."""
+    names = list(skipped.names[:_NAMES])
+    if len(skipped.names) > _NAMES:
+        names.append(f"and {localized(len(skipped.names) - _NAMES)} more")
+    return f"{counted(len(skipped.names), 'way')}: {skipped.why}\n{'; '.join(names)}"
 
 
 def format_answer(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the advisor's answer as plain text."""
+    """Return the advisor's answer as plain text, with the `titles` and `rows` of its table, separated by tabs."""
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):
         writer.write_row(row)
-    more = [
+    notes = [
         *answer.remedies,
         *answer.what_would_change,
         *(each.sentence for each in answer.machines),
         *describe_measurement(answer),
     ]
-    more += map(describe_left_out, answer.left_out)
-    return "\n".join([answer.sentence, "", table.getvalue(), *more])
+    notes += map(describe_left_out, answer.left_out)
+    return "\n".join([answer.sentence, "", table.getvalue(), *notes])

@@ -57,23 +57,23 @@ class AnswerView(QWidget):
             measured_at=format_time_or_date(answer.measured_at)
         )
         self.saved.show_message(saved if answer.is_cached else "", "info")
-        first, _, rest = answer.sentence.partition(". ")  # the first sentence is the heading
-        self.sentence.setText(f"{first}." if rest else first)
-        self.more.setText(rest)
-        self.more.setVisible(bool(rest))
-        nothing_fits = not answer.fits and bool(answer.remedies)
+        heading, _, other_sentences = answer.sentence.partition(". ")
+        self.sentence.setText(f"{heading}." if other_sentences else heading)
+        self.more.setText(other_sentences)
+        self.more.setVisible(bool(other_sentences))
         self.remarks.show_problems(tuple(_find_warnings(answer)))
         tried = f"{localized(len(answer.table))} of {localized(answer.considered)} candidates were tried"
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
-        self.table.show_candidates(answer.table, answer.fits)
-        self.fitting.show_sentences(() if nothing_fits else answer.remedies)
+        self.table.show_candidates(answer.table, has_advice=answer.fits)
+        self.fitting.show_sentences(answer.remedies if answer.fits else ())  # otherwise, the remarks contain them
         self.change.show_sentences(answer.what_would_change)
-        # The saved answer may be to a question about one machine.
-        lacking = (NO_PREDICTION,) if machines > 1 and answer.is_cached and not answer.machines else ()
-        self.machines.show_sentences([each.sentence for each in answer.machines] or lacking)
+        predictions = [each.sentence for each in answer.machines]
+        if not predictions and machines > 1 and answer.is_cached:  # it may answer a question about one machine
+            predictions = [NO_PREDICTION]
+        self.machines.show_sentences(predictions)
         self.how.show_sentences(advice_format.describe_measurement(answer))
-        left_out_count = sum(len(reason.names) for reason in answer.left_out)
+        left_out_count = sum(len(skipped.names) for skipped in answer.left_out)
         self.fold.setText(tr("Not tried: {left}").format(left=localized(left_out_count)))
         self.fold.setVisible(bool(left_out_count))
         self.fold.setChecked(False)
@@ -81,9 +81,9 @@ class AnswerView(QWidget):
 
     def show_details(self) -> None:
         """Show the changes, duration and memory of the selected candidate below the table."""
-        chosen = self.table.chosen()
-        self.details.heading.setText(advice_format.format_name(chosen) if chosen is not None else "")
-        self.details.show_sentences(advice_format.describe_candidate(chosen) if chosen is not None else ())
+        candidate = self.table.chosen()
+        self.details.heading.setText(advice_format.format_name(candidate) if candidate is not None else "")
+        self.details.show_sentences(advice_format.describe_candidate(candidate) if candidate is not None else ())
 
     def copy_answer(self) -> None:
         """Copy the advisor's answer as plain text, including the table of candidates."""
@@ -114,9 +114,9 @@ class _Section(QWidget):
         self.setVisible(bool(self.body.text()))
 
 
-def _create_label(kind: str = "") -> QLabel:
+def _create_label(style: str = "") -> QLabel:
     """Create a label with word wrap, whose text can be selected, in a style of the style sheet."""
-    return styled(QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse), kind)
+    return styled(QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse), style)
 
 
 def _find_warnings(answer: Advice) -> Iterable[Problem]:

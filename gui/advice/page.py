@@ -32,7 +32,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox, fill_combo_box, indent_text
 from gui.widgets.labels import labeled, muted_label
-from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox, with_layout
 from gui.widgets.trial_page import EMPTY
 
 NOTHING_YET = tr(
@@ -59,9 +59,10 @@ class AdvicePage(FinderPage):
         child = RequestProcess("engine.advisor.advice", TRYING, ADVISING.decode, cleans_up=True)
         super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child)
         self._request: AdviceRequest | None = None
-        self._should_remeasure = self._stopping = False
+        self._should_remeasure = False  # True if the next request ignores saved measurements
+        self._is_stopping = False  # True after the user has pressed Stop, until the next trial
         self.repeat.setText(tr("Measure again"))
-        self.repeat.clicked.disconnect()
+        self.repeat.clicked.disconnect()  # the base class would use saved measurements
         self.repeat.clicked.connect(lambda: self._request_job(should_remeasure=True))
         self.options.ask.clicked.connect(self._ask_with_options)
         self.options.changed.connect(self._update_ask_button)
@@ -69,16 +70,21 @@ class AdvicePage(FinderPage):
         self._update_ask_button()
 
     def build_request(self, job: Job) -> AdviceRequest:
-        """Return the advisor's request for `job` with the options that are set on the page."""
+        """Return the advisor's request for `job` with the options that are set on the page.
+
+        It is stored as the last request, and the wish for new measurements is cleared.
+        """
         self._request = self.options.build_request(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
         return self._request
 
     def covers(self, job: Job, tried: Job) -> bool:
         """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
-        same = WITHOUT_EFFECT - {"epochs"}
-        advised = [apply_candidate(tried, each) for each in self.found.table] if self.found is not None else []
-        return any(are_equal(job, each, same) for each in (tried, *advised))
+        ignored = WITHOUT_EFFECT - {"epochs"}  # the answer contains the duration of all epochs
+        covered_jobs = [tried]
+        if self.found is not None:
+            covered_jobs += [apply_candidate(tried, candidate) for candidate in self.found.table]
+        return any(are_equal(job, covered, ignored) for covered in covered_jobs)
 
     def create_top_widgets(self) -> tuple[QWidget, ...]:
         """Create the option fields, which are always visible above the trial and its results."""
@@ -97,12 +103,10 @@ class AdvicePage(FinderPage):
         self.activity.setObjectName("heading")
         self.activity.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.remaining = muted_label(word_wrap=True)
-        self.partial = AdviceTable(tr("Candidates tried so far"))
-        self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
-        line = hbox((self.activity, 1), self.cancel, spacing=6)
-        page = QWidget()
-        page.setLayout(vbox(line, self.progress, self.remaining, self.partial, 1, spacing=6))
-        return page
+        self.tried_so_far = AdviceTable(tr("Candidates tried so far"))
+        self.tried_so_far.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
+        top = hbox((self.activity, 1), self.cancel, spacing=6)
+        return with_layout(vbox(top, self.progress, self.remaining, self.tried_so_far, 1, spacing=6))
 
     def create_results(self) -> QWidget:
         """Create the page for the advisor's answer, in which a double click or Enter uses a candidate."""
@@ -110,8 +114,8 @@ class AdvicePage(FinderPage):
         table = self.view.table
         table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
         table.doubleClicked.connect(lambda _index: self.use.click())
-        take = Action(table, "use_advice", tr("Use this candidate"), "", "Return", "Enter", context=HERE)
-        take.on_trigger(self.use.click)
+        use_action = Action(table, "use_advice", tr("Use this candidate"), "", "Return", "Enter", context=HERE)
+        use_action.on_trigger(self.use.click)
         return scroll_panel(self.view)
 
     def show_found(self, found: Advice) -> None:
@@ -120,8 +124,8 @@ class AdvicePage(FinderPage):
 
     def chosen(self) -> Candidate | None:
         """Return the selected candidate if it was measured, otherwise None."""
-        row = self.view.table.chosen() if self.found is not None else None
-        return row if row is not None and row.images_per_second is not None else None
+        candidate = self.view.table.chosen() if self.found is not None else None
+        return candidate if candidate is not None and candidate.images_per_second is not None else None
 
     def values(self) -> dict[str, Any]:
         """Return the selected candidate's values for all fields that any candidate changes.
@@ -129,25 +133,26 @@ class AdvicePage(FinderPage):
         A field that only other candidates change has its original value, so that applying the values undoes an earlier
         selection.
         """
-        row = self.chosen()
-        if row is None or self._tried_job is None:
+        candidate = self.chosen()
+        if candidate is None or self._tried_job is None:
             return {}
         names = {name for each in self.found.table for name in each.changes}
-        job = apply_candidate(self._tried_job, row)
+        job = apply_candidate(self._tried_job, candidate)
         return {name: job.value(name) for name in FIELDS if name in names}
 
     def show_choice(self) -> None:
         """Show the details of the selected candidate, and allow using it if it was measured."""
-        row = self.chosen()
+        candidate = self.chosen()
         self.view.show_details()
         self.use.setText(tr("Use this"))
-        self.use.setEnabled(row is not None)
-        hint = tr("Choose a row that was measured") if row is None else tr("This is your current job")
-        self.use.setToolTip(
-            tr("Set {row} in the form").format(row=advice_format.describe_changes(row))
-            if row is not None and row.changes
-            else hint
-        )
+        self.use.setEnabled(candidate is not None)
+        if candidate is None:
+            tip = tr("Choose a row that was measured")
+        elif candidate.changes:
+            tip = tr("Set {row} in the form").format(row=advice_format.describe_changes(candidate))
+        else:
+            tip = tr("This is your current job")
+        self.use.setToolTip(tip)
 
     # Trials
 
@@ -159,29 +164,27 @@ class AdvicePage(FinderPage):
     def _ask_with_options(self) -> None:
         """Request advice with the changed options.
 
-        Saved measurements are ignored only if the time limit has changed.
+        Saved measurements are ignored only if the time limit has changed, since longer trials are more reliable.
         """
-        previous_seconds = self._request.seconds if self._request is not None else None
-        self._request_job(
-            should_remeasure=previous_seconds is not None and self.options.time.currentData() != previous_seconds
-        )
+        has_new_limit = self._request is not None and self.options.time.currentData() != self._request.seconds
+        self._request_job(should_remeasure=has_new_limit)
 
     def _update_ask_button(self) -> None:
         """Show the button that requests advice before the first request, and after a change of options."""
-        idle = self._stack.currentIndex() == EMPTY and self._job is not None
-        self.options.ask.setVisible(idle or (self._request is not None and self.options.differs(self._request)))
+        can_request_first = self._stack.currentIndex() == EMPTY and self._job is not None
+        have_options_changed = self._request is not None and self.options.differ_from(self._request)
+        self.options.ask.setVisible(can_request_first or have_options_changed)
 
     def _start_trial(self, job: Job) -> None:
         """Reset the page that shows running trials, and start the trials for `job`."""
-        self._stopping = False
+        self._is_stopping = False
         self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)
         self.remaining.setText("")
-        self.partial.hide()
+        self.tried_so_far.hide()
         super()._start_trial(job)
-        self.subtitle.setText(
-            f"{model_title(job.model.name)}, batch size {localized(job.training.batch_size)}, {describe_devices(job.parallel.devices)}"
-        )
+        batch_size, devices = localized(job.training.batch_size), describe_devices(job.parallel.devices)
+        self.subtitle.setText(f"{model_title(job.model.name)}, batch size {batch_size}, {devices}")
         self._update_ask_button()
 
     def _on_progress(self, message: Progress) -> None:
@@ -190,19 +193,19 @@ class AdvicePage(FinderPage):
         if isinstance(message, AdviceProgress):
             self.activity.setText(f"{message.what}…")
             self.remaining.setText(advice_format.describe_progress(message))
-            self.partial.setVisible(bool(message.table))
-            self.partial.show_candidates(message.table)
+            self.tried_so_far.setVisible(bool(message.table))
+            self.tried_so_far.show_candidates(message.table)
 
     def end(self) -> None:
         """Stop the trials, and wait until the advisor answers with the results so far."""
-        self._stopping = True
+        self._is_stopping = True
         self.cancel.setText(tr("Stopping…"))
         self.cancel.setEnabled(False)
         self.child.stop()
 
     def _on_failed(self, reason: str) -> None:
         """Show why there is no answer. After a stop before the first trial, return to the empty page."""
-        if self._stopping:  # no trial has started
+        if self._is_stopping:  # after the first trial, a stop has a result and doesn't fail
             self._stack.setCurrentIndex(EMPTY)
         else:
             super()._on_failed(reason)
@@ -256,9 +259,10 @@ class AdviceOptions(QWidget):
             network=network,
         )
 
-    def differs(self, request: AdviceRequest) -> bool:
-        now = self.build_request(request.job)
-        return (now.seconds, now.machines, now.network) != (request.seconds, request.machines, request.network)
+    def differ_from(self, request: AdviceRequest) -> bool:
+        """Return True if the options aren't those of an earlier request."""
+        current = self.build_request(request.job, should_remeasure=request.remeasure)
+        return current != request
 
     def _on_machines_changed(self, machines: int) -> None:
         """Show the network speed for several machines, and emit `changed`."""

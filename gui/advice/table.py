@@ -71,7 +71,8 @@ COLUMNS: tuple[Column[Candidate], ...] = (
     ),
     Column(tr("Note"), advice_format.format_note),
 )
-NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
+NAME, SPEED, ENERGY = 0, 1, 5
+"""Indices of columns."""
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}
 """Icons of candidate states. Other states have no icon."""
 _MAX_ROWS = 14
@@ -89,14 +90,14 @@ class AdviceModel(ColumnModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.candidates: Sequence[Candidate] = ()
-        self._advised = False  # True if the first row is the advice
+        self._has_advice = False  # True if the first row is the advice
         self._bold = QFont()
         self._bold.setBold(True)
 
-    def show_candidates(self, candidates: Sequence[Candidate], advised: bool) -> None:
-        """Show candidates. If `advised`, the first one is the recommendation."""
+    def show_candidates(self, candidates: Sequence[Candidate], *, has_advice: bool) -> None:
+        """Show candidates. If `has_advice`, the first one is the recommendation."""
         self.beginResetModel()
-        self.candidates, self._advised = candidates, advised
+        self.candidates, self._has_advice = candidates, has_advice
         self.endResetModel()
 
     def count(self) -> int:
@@ -109,38 +110,43 @@ class AdviceModel(ColumnModel):
         """
         if not index.isValid():
             return None
-        row, column = self.candidates[index.row()], COLUMNS[index.column()]
-        advised = self._advised and index.row() == 0
-        value = column.key(row) if column.is_numeric else float(index.row())
+        candidate, column = self.candidates[index.row()], COLUMNS[index.column()]
+        is_advised = self._has_advice and index.row() == 0
+        value = column.key(candidate) if column.is_numeric else float(index.row())
         roles: dict[int, Any] = {
-            Qt.ItemDataRole.DisplayRole: column.text(row),
+            Qt.ItemDataRole.DisplayRole: column.text(candidate),
             VALUE: math.nan if value is None else float(value),
             Qt.ItemDataRole.TextAlignmentRole: RIGHT if column.is_numeric else LEFT,
-            Qt.ItemDataRole.ToolTipRole: column.tip(row) or column.text(row),
-            Qt.ItemDataRole.FontRole: self._bold if advised and index.column() in (NAME, SPEED) else None,
+            Qt.ItemDataRole.ToolTipRole: column.tip(candidate) or column.text(candidate),
+            Qt.ItemDataRole.FontRole: self._bold if is_advised and index.column() in (NAME, SPEED) else None,
         }
-        roles |= {NAME: self._make_name_data(row, advised), SPEED: self._make_bar_data(row)}.get(index.column(), {})
+        if index.column() == NAME:
+            roles |= self._make_name_data(candidate, is_advised=is_advised)
+        elif index.column() == SPEED:
+            roles |= self._make_bar_data(candidate)
         return roles.get(role)
 
-    def _make_name_data(self, row: Candidate, advised: bool) -> dict[int, Any]:
+    def _make_name_data(self, candidate: Candidate, *, is_advised: bool) -> dict[int, Any]:
         """Return the icon and the accessible text of a candidate's name, by item data role."""
-        name, color = ("star", "accent") if advised else MARKS.get(row.state, ("", ""))
-        texts = advice_format.format_name(row), advice_format.format_note(row)
+        icon_name, color = ("star", "accent") if is_advised else MARKS.get(candidate.state, ("", ""))
+        texts = filter(None, (advice_format.format_name(candidate), advice_format.format_note(candidate)))
         return {
-            Qt.ItemDataRole.DecorationRole: icons.icon(name, color) if name else None,
-            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{', '.join(filter(None, texts))}",
+            Qt.ItemDataRole.DecorationRole: icons.icon(icon_name, color) if icon_name else None,
+            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if is_advised else ''}{', '.join(texts)}",
         }
 
-    def _make_bar_data(self, row: Candidate) -> dict[int, Any]:
+    def _make_bar_data(self, candidate: Candidate) -> dict[int, Any]:
         """Return a candidate's speed and its interval as fractions of the highest speed, by item data role.
 
         Returns {} if the speed is unknown.
         """
         highest = max((each.high or each.images_per_second or 0.0 for each in self.candidates), default=0.0)
-        if row.images_per_second is None or not highest:
+        if candidate.images_per_second is None or not highest:
             return {}
-        ends = (row.low / highest, row.high / highest) if row.low is not None and row.high is not None else None
-        return {BAR: row.images_per_second / highest, INTERVAL: ends}
+        interval = None
+        if candidate.low is not None and candidate.high is not None:
+            interval = (candidate.low / highest, candidate.high / highest)
+        return {BAR: candidate.images_per_second / highest, INTERVAL: interval}
 
 
 class AdviceTable(RowView):
@@ -163,18 +169,18 @@ class AdviceTable(RowView):
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)  # unsorted: the best candidates first
         theme.notifier.changed.connect(self._fit)
 
-    def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
-        """Show `candidates`. If `advised`, the first one is the recommendation.
+    def show_candidates(self, candidates: Sequence[Candidate], *, has_advice: bool = False) -> None:
+        """Show `candidates`. If `has_advice`, the first one is the recommendation.
 
         A selected candidate remains selected if it is among them. Otherwise, the first row is selected.
         """
-        chosen = self.chosen()
-        self.model_.show_candidates(candidates, advised)
+        previous = self.chosen()
+        self.model_.show_candidates(candidates, has_advice=has_advice)
         self.setColumnHidden(ENERGY, all(each.joules_per_thousand_images is None for each in candidates))
         self._fit()
         names = [each.name for each in candidates]
         if names:
-            number = names.index(chosen.name) if chosen is not None and chosen.name in names else 0
+            number = names.index(previous.name) if previous is not None and previous.name in names else 0
             self.selectRow(self.rows.mapFromSource(self.model_.index(number, 0)).row())
 
     def chosen(self) -> Candidate | None:

@@ -110,11 +110,11 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
     )
     assert (page.activity.text(), page.progress.value()) == ("Trying FSDP…", 40)
     assert page.remaining.text().startswith("36 s left")
-    assert page.partial.isVisible()
+    assert page.tried_so_far.isVisible()
     assert not page.options.ask.isVisible()
     page.child.cancel()
     page.show_job(JOB, [])
-    assert (page.remaining.text(), page.partial.isVisible(), page.cancel.isEnabled()) == ("", False, True)
+    assert (page.remaining.text(), page.tried_so_far.isVisible(), page.cancel.isEnabled()) == ("", False, True)
     page.child.cancel()
 
 
@@ -275,7 +275,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     page.options.time.addItem("20 seconds", 20)
     page.options.time.setCurrentIndex(page.options.time.findData(20))
     window.form.find_buttons["strategy"].click()
-    qtbot.waitUntil(lambda: not page.child.running or bool(page.partial.model_.candidates))
+    qtbot.waitUntil(lambda: not page.child.running or bool(page.tried_so_far.model_.candidates))
     qtbot.waitUntil(lambda: not page.child.running)
     assert page.failure.text() == ""
     assert page.found is not None
@@ -292,7 +292,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
 
 def test_accessible_name_of_candidate_without_note(styled: QApplication) -> None:
     model = AdviceModel()
-    model.show_candidates([a_candidate("ddp", 800.0)], advised=True)
+    model.show_candidates([a_candidate("ddp", 800.0)], has_advice=True)
     assert model.index(0, NAME).data(Qt.ItemDataRole.AccessibleTextRole) == "Advised: DDP"
 
 
