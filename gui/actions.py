@@ -44,7 +44,7 @@ class Action(QAction):
         on: bool | None = None,
         always_enabled: bool = False,
     ) -> None:
-        """Create an action.
+        """Create an action, add it to `widget`, and record its default shortcuts for `get_first_key`.
 
         Args:
             widget: Widget to which the shortcuts belong.
@@ -60,7 +60,8 @@ class Action(QAction):
         """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
-        self.standard_keys = _standard_keys[name] = keys  # `get_first_key` needs them
+        self.standard_keys = keys
+        _standard_keys[name] = keys
         self._always_enabled = always_enabled
         self.setObjectName(name)
         self.setShortcutContext(context)
@@ -73,12 +74,13 @@ class Action(QAction):
 
     @property
     def ready(self) -> bool:
+        """True unless there is a `disabled_reason`, also if the action is always enabled."""
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Change title, tip and icon, for example from Pause to Resume."""
+        """Change title, tip and icon, for example from Pause to Resume. The icon changes only with the title."""
         self.tip = tip
-        if icon and text != self.text():
+        if icon and text != self.text():  # any new QIcon, even an equal one, would update all buttons of the action
             self.setIcon(icons.icon(icon, color))
         self.setText(text)
         self._update_tool_tip()
@@ -110,7 +112,8 @@ class Action(QAction):
 
     def _update_tool_tip(self) -> None:
         key = self.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
-        self.setToolTip(self.disabled_reason or (f"{self.tip} ({key})" if self.tip and key else self.tip))
+        tip = f"{self.tip} ({key})" if self.tip and key else self.tip
+        self.setToolTip(self.disabled_reason or tip)
 
 
 def get_first_key(name: str) -> str:
@@ -125,28 +128,29 @@ def append_key(text: str, name: str) -> str:
     return f"{text} ({key})" if key else text
 
 
-def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
-    """Make `button` show `action` and trigger it. Its accessible name is `name` or else the action's text.
+def bind(button: _Button, action: Action, name: str = "", *, hide_disabled: bool = False) -> _Button:
+    """Make `button` show `action` and trigger it, and return the button.
 
-    If `offered` is True, the button is hidden while the action is disabled.
+    Its accessible name is `name` or else the action's text. If `hide_disabled` is True, it is hidden while the action
+    has a reason to be disabled.
     """
 
-    def follow() -> None:
+    def update_button() -> None:
         button.setText(action.text())
         button.setIcon(action.icon())
         button.setToolTip(action.toolTip())
         button.setAccessibleName(name or action.text().replace("&", ""))
         button.setAccessibleDescription(action.toolTip())
-        button.setEnabled(action.ready)
+        button.setEnabled(action.ready)  # also disables the button of an action that is always enabled
         button.setChecked(action.isChecked())
-        if offered:
+        if hide_disabled:
             button.setVisible(action.ready)
 
     button.setCheckable(action.isCheckable())
     button.clicked.connect(action.trigger)
-    action.changed.connect(follow)
+    action.changed.connect(update_button)
     action.toggled.connect(button.setChecked)
-    follow()
+    update_button()
     return button
 
 
@@ -159,7 +163,7 @@ class Command:
     """Declaration of an action as a class attribute of `Actions`. The attribute's name is the action's id."""
 
     def __init__(
-        self, title: str, tip: str, *keys: str, menu: str = "", needs_pages: bool = False, **rest: Any
+        self, title: str, tip: str, *keys: str, menu: str = "", needs_pages: bool = False, **options: Any
     ) -> None:
         """Declare an action.
 
@@ -169,10 +173,10 @@ class Command:
             keys: Default shortcuts.
             menu: Menu and group in it, such as "file 1", or "" for none.
             needs_pages: Disable the action until the pages have been created.
-            rest: Other arguments of `Action`.
+            options: Other arguments of `Action`.
         """
         self.menu, self.needs_pages = menu, needs_pages
-        self._arguments, self._rest = (title, tip, *keys), rest
+        self._texts_and_keys, self._options = (title, tip, *keys), options
         self.name = ""
 
     def __set_name__(self, _owner: type, name: str) -> None:
@@ -183,7 +187,7 @@ class Command:
 
     def create(self, window: QWidget) -> Action:
         """Create the declared action for `window`."""
-        return Action(window, self.name, *self._arguments, **self._rest)
+        return Action(window, self.name, *self._texts_and_keys, **self._options)
 
 
 class Actions(QObject):
@@ -350,7 +354,7 @@ class Actions(QObject):
         return [self.by_name[command.name] for command in self._declared() if command.needs_pages]
 
     def menu_groups(self, menu: str) -> list[list[Action]]:
-        """Return the actions of a menu in groups, which are divided by separators."""
+        """Return the actions of a menu in groups, which are divided by separators. "view" begins with the pages."""
         groups: dict[str, list[Action]] = {"pages": [*self.pages]} if menu == "view" else {}
         for command in self._declared():
             if command.menu.partition(" ")[0] == menu:

@@ -30,7 +30,10 @@ def log_file() -> Path:
 
 
 class _Notifier(QObject):
-    """Object with a signal that calls a function on the GUI thread."""
+    """Object with a signal that calls a function on the GUI thread, where the object is created.
+
+    The slot is a method of the object, because Qt calls plain functions on the thread that emits the signal.
+    """
 
     message = Signal(str)
 
@@ -47,7 +50,8 @@ class _Notifier(QObject):
 def install_handlers(show: Callable[[str], None]) -> None:
     """Log Qt's warnings, and the uncaught exceptions of all threads.
 
-    After an exception, `show` is called with a message on the thread that called `install`.
+    Replaces the exception hooks of the process and Qt's message handler. After an exception, `show` is called with a
+    message on the thread that called `install_handlers`.
     """
     notifier = _Notifier(show)
 

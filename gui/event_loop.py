@@ -8,18 +8,21 @@ import socket
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
-_EVERY_MS = 1000
+_INTERVAL_MS = 1000
 _FULL_EVERY = 60
 """Number of quick collections of young objects for each full collection, which takes 0.1 s with a day of history."""
 
 
 class GarbageCollector(QObject):
-    """Timer that collects garbage in the thread that created it, in place of Python's automatic collection."""
+    """Timer that collects garbage in the thread that created it, in place of Python's automatic collection.
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    The automatic collection may run in any thread, and must not delete Qt objects outside of the GUI thread.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self._count = 0
-        self._timer = QTimer(self, interval=_EVERY_MS)
+        self._timer = QTimer(self, interval=_INTERVAL_MS)
         self._timer.timeout.connect(self.collect)
         self._timer.start()
         gc.disable()
@@ -51,11 +54,12 @@ class Interruptions(QObject):
         for endpoint in (self._read, self._write):
             endpoint.setblocking(False)
         for number in (signal.SIGINT, signal.SIGTERM):
+            # The socket reports only signals with a handler in Python. This one has nothing to do.
             signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._write.fileno())
         self._notifier = QSocketNotifier(self._read.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._on_readable)
 
     def _on_readable(self) -> None:
-        self._read.recv(64)
+        self._read.recv(64)  # the numbers of the signals
         self.interrupted.emit()

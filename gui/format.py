@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from PySide6.QtCore import QDateTime, QLocale
 
@@ -106,8 +106,8 @@ def number_in(text: str) -> float:
 
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun, as in "1 run" or "3,000 runs"."""
-    written, _, rest = plain.counted(number, noun).partition(" ")
-    return f"{_localized(written)} {rest}"
+    digits, _, inflected_noun = plain.counted(number, noun).partition(" ")
+    return f"{_localized(digits)} {inflected_noun}"
 
 
 def size(count: float | None, unit: str = "") -> str:
@@ -122,16 +122,21 @@ def format_quantity(quantity: Quantity, value: float | None) -> str:
 
 def size_of(used: float | None, total: float | None) -> str:
     """Format a used and a total size, as in "41.2 of 140.4 GiB". If the total is None, format only the used size."""
-    return size(used, "GiB") if total is None else f"{size(used, 'GiB').rpartition(' ')[0]} of {size(total, 'GiB')}"
+    used_text = size(used, "GiB")
+    if total is None:
+        return used_text
+    used_number = used_text.rpartition(" ")[0]  # the unit follows the total
+    return f"{used_number} of {size(total, 'GiB')}"
 
 
-def known(value: float | None) -> bool:
+def known(value: float | None) -> TypeGuard[float]:
+    """Return True unless `value` is None or NaN."""
     return value is not None and not math.isnan(value)
 
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
     """Format `value` with `digits` decimals, padded to `width` characters. An unknown value becomes a dash."""
-    text = _localized(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
+    text = _localized(f"{value:.{digits}f}") if known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
 
@@ -139,8 +144,8 @@ def percent(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)}%"
 
 
-def watts(value: float | None, width: int = 0) -> str:
-    return f"{number(value, width=width)} W"
+def watts(value: float | None) -> str:
+    return f"{number(value)} W"
 
 
 def celsius(value: float | None, width: int = 0) -> str:
@@ -160,46 +165,43 @@ def throughput(bytes_per_s: float) -> str:
 
 
 def clock(seconds: float, now: float | None = None) -> str:
-    """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't today."""
-    local_time, today = time.localtime(seconds), time.localtime(now)
-    if _style.locale is not None and local_time[:3] != today[:3]:
-        return _format_date_and_time(seconds)
-    return time.strftime("%H:%M:%S" if local_time[:3] == today[:3] else "%d %b %H:%M:%S", local_time)
+    """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't the day of `now`.
+
+    `now` is the current time by default.
+    """
+    local_time = time.localtime(seconds)
+    if local_time[:3] == time.localtime(now)[:3]:
+        return time.strftime("%H:%M:%S", local_time)
+    return time.strftime("%d %b %H:%M:%S", local_time) if _style.locale is None else format_date_and_time(seconds)
 
 
 def format_date_and_time(seconds: float) -> str:
-    """Format a time (seconds since the epoch), as in "2026-11-21 14:05"."""
-    return (
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-        if _style.locale is None
-        else _format_date_and_time(seconds)
-    )
-
-
-def _format_date_and_time(seconds: float) -> str:
-    """Format a date and time in the desktop's short format."""
-    assert _style.locale is not None
+    """Format a time (seconds since the epoch), as in "2026-11-21 14:05", or in the desktop's short format."""
+    if _style.locale is None:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
 def format_time_or_date(seconds: float) -> str:
     """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise as in "2026-11-20"."""
-    day, now = time.localtime(seconds), time.localtime()
-    if _style.locale is not None:
-        local_time, short_format = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
-        return _style.locale.toString(local_time.time() if day[:3] == now[:3] else local_time.date(), short_format)
-    return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
+    local_time = time.localtime(seconds)
+    is_today = local_time[:3] == time.localtime()[:3]
+    if _style.locale is None:
+        return time.strftime("%H:%M" if is_today else "%Y-%m-%d", local_time)
+    moment = QDateTime.fromSecsSinceEpoch(int(seconds))
+    return _style.locale.toString(moment.time() if is_today else moment.date(), QLocale.FormatType.ShortFormat)
 
 
 def format_roughly(seconds: float) -> str:
     """Format a duration approximately, as in "22 s", "12 min", "3.5 h" or "2.1 days"."""
     for unit, length, digits, limit in (("s", 1, 0, 60), ("min", 60, 0, 90), ("h", 3600, 1, 48)):
-        if round(seconds / length, digits) < limit:
+        if round(seconds / length, digits) < limit:  # rounded, so that 59.8 s are "1 min" rather than "60 s"
             return f"{localized(max(1.0, seconds) / length, digits)} {unit}"
     return f"{localized(seconds / 86400, 1)} days"
 
 
 def milliseconds(seconds: float) -> str:
     """Format a short duration, as in "0.42 ms", "31.5 ms" or "1,204 ms"."""
-    value = 1000 * seconds
-    return f"{localized(value, 2 if value < 1 else 1 if value < 100 else 0)} ms"
+    duration_ms = 1000 * seconds
+    digits = 2 if duration_ms < 1 else 1 if duration_ms < 100 else 0
+    return f"{localized(duration_ms, digits)} ms"

@@ -39,7 +39,9 @@ class Header(QWidget):
         self.running = tool_button(actions.queue.trigger, style="flat", name=tr("Active runs"), tip=actions.queue.tip)
         self.running.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.running.hide()
-        self.devices, self.settings, self.help = map(_flat, (actions.devices_panel, actions.run_settings, actions.help))
+        self.devices = _create_flat_button(actions.devices_panel)
+        self.settings = _create_flat_button(actions.run_settings)
+        self.help = _create_flat_button(actions.help)
         self.setLayout(
             hbox(self.tabs, 1, self.running, self.devices, self.settings, self.help, spacing=6, margins=(8, 4, 10, 0))
         )
@@ -76,10 +78,10 @@ class Header(QWidget):
 
     def _on_tab_clicked(self, number: int) -> None:
         if number == self.tabs.currentIndex():
-            self._pages[number].trigger()  # a page without a tab may cover it
+            self._pages[number].trigger()  # shows the tab's page if a page without a tab covers it
 
 
-def _flat(action: Action) -> QToolButton:
+def _create_flat_button(action: Action) -> QToolButton:
     button = bind(QToolButton(), action)
     button.setObjectName("flat")
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

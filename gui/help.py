@@ -68,10 +68,10 @@ def list_pages() -> dict[str, str]:
     """Return the title of each page by file name: the contents page first, then the pages in its order."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
-    return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}
+    return {name: _read_page(name).partition("\n")[0].removeprefix("# ") for name in names}
 
 
-def _text(name: str) -> str:
+def _read_page(name: str) -> str:
     return folder().joinpath(name).read_text(encoding="utf-8")
 
 
@@ -109,7 +109,7 @@ class HelpWindow(QDialog):
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         theme.notifier.changed.connect(self.recolor)
         self._lay_out()
-        self._list_pages(dict.fromkeys(list_pages(), 0))  # without numbers of matches
+        self._show_list(dict.fromkeys(list_pages(), 0))  # without numbers of matches
         self.open_page(CONTENTS)
 
     def open_page(self, name: str) -> None:
@@ -138,8 +138,8 @@ class HelpWindow(QDialog):
 
     # The pages
 
-    def _list_pages(self, counts: dict[str, int]) -> None:
-        """List the pages that have matches, each with its number of matches."""
+    def _show_list(self, counts: dict[str, int]) -> None:
+        """List the pages in `counts` with their numbers of matches, which are 0 while no text is searched."""
         with QSignalBlocker(self.list):
             self.list.clear()
             for name, count in counts.items():
@@ -179,17 +179,21 @@ class HelpWindow(QDialog):
         self.search.selectAll()
 
     def _search(self) -> None:
-        """List the pages that contain the searched text, and go to the first match."""
+        """List the pages that contain the searched text, and go to the first match. Without a text, list all pages."""
         text = self.search.text().strip()
-        counts = {name: len(find_matches(self._load_document(name), text)) for name in list_pages()} if text else {}
-        found = {name: count for name, count in counts.items() if count}
-        self.no_match.setVisible(bool(text) and not found)
+        if text:
+            counts = {name: len(find_matches(self._load_document(name), text)) for name in list_pages()}
+            listed = {name: count for name, count in counts.items() if count}
+        else:
+            listed = dict.fromkeys(list_pages(), 0)
+        self.no_match.setVisible(not listed)
         self.no_match.setText(tr("No page mentions “{text}”.").format(text=text))
-        self._list_pages(found if text else dict.fromkeys(list_pages(), 0))
-        if found and self.page not in found:
-            self.open_page(next(iter(found)))
+        self._show_list(listed)
+        has_match = bool(text) and bool(listed)
+        if has_match and self.page not in listed:
+            self.open_page(next(iter(listed)))
         self._highlight()
-        if found:
+        if has_match:
             self._go_to(find_matches(self.browser.document(), text)[0])
 
     def _go_to_next_match(self, direction: int) -> None:
@@ -218,21 +222,21 @@ class HelpWindow(QDialog):
     def _highlight(self) -> None:
         """Highlight all matches on the current page."""
         text = self.search.text().strip()
-        marked = []
+        highlights = []
         for cursor in find_matches(self.browser.document(), text) if text else ():
-            mark = QTextEdit.ExtraSelection()
-            mark.cursor = cursor
-            mark.format = QTextCharFormat()
-            mark.format.setBackground(QColor(theme.colors().warning))
-            mark.format.setForeground(QColor(theme.colors().panel))
-            marked.append(mark)
-        self.browser.setExtraSelections(marked)
+            highlight = QTextEdit.ExtraSelection()
+            highlight.cursor = cursor
+            highlight.format = QTextCharFormat()
+            highlight.format.setBackground(QColor(theme.colors().warning))
+            highlight.format.setForeground(QColor(theme.colors().panel))
+            highlights.append(highlight)
+        self.browser.setExtraSelections(highlights)
 
     def _load_document(self, name: str) -> QTextDocument:
         """Return the page of the guide in the file `name` as plain text, which is cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
-            self._documents[name].setMarkdown(_text(name))
+            self._documents[name].setMarkdown(_read_page(name))
         return self._documents[name]
 
 
@@ -261,33 +265,43 @@ class Browser(QTextBrowser):
     def doSetSource(
         self, url: QUrl | str, /, type: QTextDocument.ResourceType = QTextDocument.ResourceType.UnknownResource
     ) -> None:
+        """Load a page as HTML, to which `loadResource` converts its Markdown. By its suffix, Qt would load Markdown."""
         super().doSetSource(url, QTextDocument.ResourceType.HtmlResource)
         # Qt doesn't update the scroll bars while it lays out a long page.
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Load a page as HTML, or an image that is scaled to the width of a line."""
+        """Return a page as HTML, an image that is scaled to the width of a line, or other contents unchanged.
+
+        A page also sets the style sheet of the document.
+        """
         loaded = super().loadResource(type, name)
-        if type == QTextDocument.ResourceType.HtmlResource.value and isinstance(loaded, QByteArray):
+        if not isinstance(loaded, QByteArray):
+            return loaded
+        if type == QTextDocument.ResourceType.HtmlResource.value:
             self.document().setDefaultStyleSheet(self._make_style_sheet())
             return convert_to_html(bytes(loaded.data()).decode())
-        if type != QTextDocument.ResourceType.ImageResource.value or not isinstance(loaded, QByteArray):
-            return loaded
-        image, ratio = QImage.fromData(loaded), self.devicePixelRatioF()
-        width = min(image.width(), self._widest - 2 * round(self.document().documentMargin()))
+        if type == QTextDocument.ResourceType.ImageResource.value:
+            return self._scale_to_line(QImage.fromData(loaded))
+        return loaded
+
+    def _scale_to_line(self, image: QImage) -> QImage:
+        """Return `image`, reduced if it is wider than a line, with the pixel ratio of the screen."""
+        ratio = self.devicePixelRatioF()
+        width = min(image.width(), self._max_line_width - 2 * round(self.document().documentMargin()))
         if width * ratio < image.width():
             image = image.scaledToWidth(round(width * ratio), Qt.TransformationMode.SmoothTransformation)
         image.setDevicePixelRatio(image.width() / max(1, width))
         return image
 
     @property
-    def _widest(self) -> int:
+    def _max_line_width(self) -> int:
         return self.fontMetrics().averageCharWidth() * WIDEST
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Limit the line length, and center the lines in a wide window."""
         width = self.contentsRect().width() - self.verticalScrollBar().sizeHint().width()
-        margin = max(16, (width - self._widest) // 2)
+        margin = max(16, (width - self._max_line_width) // 2)
         self.setViewportMargins(margin, 0, margin, 0)
         super().resizeEvent(event)
 

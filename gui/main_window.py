@@ -69,9 +69,9 @@ class MainWindow(QMainWindow):
         self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
         self.status = StatusBar(self.acts)
         self.drop_target = FileDropTarget(self, tr("Drop a dataset folder or a job file to open it"))
-        names = [tab.name for tab in TABS]
+        tab_names = [tab.name for tab in TABS]
         self.dock = DevicesDock(
-            self.splitter, self.acts, self.settings, names, window=self, next_focus=self.header.tabs
+            self.splitter, self.acts, self.settings, tab_names, window=self, next_focus=self.header.tabs
         )
         self.inspector = Inspector(self)
         # Created by `complete`, after the first paint.
@@ -99,13 +99,13 @@ class MainWindow(QMainWindow):
         self.commands = Commands(self._context)
         self._connect()
         self._restore()
-        last = self.settings.last_job()
-        job = last or create_sample_job()
+        last_job = self.settings.last_job()
+        job = last_job or create_sample_job()
         self.job_panel.set_devices(job.parallel.devices)  # until the devices panel is created
         # Selected again when the devices panel is created, if the user has saved a job.
         self._initial_devices = job.parallel.devices if self.settings.job_file.is_file() else None
-        self._is_first_start = last is None
-        if last is None:
+        self._is_first_start = last_job is None
+        if last_job is None:
             self.job_panel.show_new(job)
             self.train.show_welcome()
         else:
@@ -217,7 +217,10 @@ class MainWindow(QMainWindow):
             QTimer.singleShot(0, self, self.complete)
 
     def complete(self) -> None:
-        """Add the pages, graphs and devices. Importing them earlier would have delayed the first paint."""
+        """Add the pages, graphs and devices, start their background work, and emit `completed`. Works only once.
+
+        Importing them earlier would have delayed the first paint.
+        """
         if self.workspace is not None or self._is_closing:
             return
         from gui.run_control import RunControl
@@ -243,7 +246,7 @@ class MainWindow(QMainWindow):
             workspace.devices.set_selection(self._initial_devices)
         self.commands.complete(workspace, side_pages.commands)
         self.form.set_devices(workspace.devices.selection())
-        self.header.show_page(self.acts.page)
+        self.header.show_page(self.acts.page)  # the user may have selected a tab before its page existed
         control.show_status()
         if self.train.waits_for_run:
             self.train.tabs.setFocus()
@@ -282,12 +285,15 @@ class MainWindow(QMainWindow):
     # Events
 
     def _show_page(self, number: int) -> None:
-        """Show the page of a tab. When the Runs page gets the focus for the first time, focus its list of runs."""
-        runs, page = self.workspace and self.workspace.runs, self.pages.widget(number)
-        is_first_focus = page is not None and page.focusWidget() is None
+        """Show the page of a tab. When the Runs page gets the focus for the first time, focus its list of runs.
+
+        Qt moves the focus from a hidden page to the first widget of the new one, or to the one that had it there last.
+        """
+        runs = self.workspace.runs if self.workspace is not None else None
+        is_first_focus = runs is not None and runs.focusWidget() is None
         self.pages.setCurrentIndex(number)
         focus = self.focusWidget()
-        if runs is not None and page is runs and is_first_focus and focus is not None and runs.isAncestorOf(focus):
+        if runs is not None and is_first_focus and focus is not None and runs.isAncestorOf(focus):
             runs.focus_list()
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
@@ -358,7 +364,7 @@ class MainWindow(QMainWindow):
     # Opening and closing
 
     def open_paths(self, paths: Sequence[str]) -> None:
-        """Put the first dataset folder or job file in `paths` into the form."""
+        """Put the first dataset folder or job file in `paths` into the form, after reading it in the background."""
         self._requested_paths = paths
         in_background(lambda: read_paths(paths), self, partial(self._on_path_read, paths), reraise)
 

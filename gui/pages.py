@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from PySide6.QtWidgets import QWidget
-
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -23,6 +21,7 @@ class JobInForm:
     Attributes:
         job: Job with absolute paths, or None if it is invalid.
         edited: Job with the paths as they were entered, or None if it is invalid.
+        problems: Problems with the form's values, including warnings.
         devices: Devices that are checked in the devices panel.
         device_names: Titles of all known devices, by the keys that jobs use.
         report: Report on the dataset folder.
@@ -62,7 +61,7 @@ class TabEntry:
 
     def create(self, workspace: object) -> Any:
         """Import the class of the page and return a new page."""
-        return _import(self.factory)(*(getattr(workspace, attribute) for attribute in self.parts))
+        return _create_page(self.factory, workspace, self.parts)
 
 
 TABS = (
@@ -117,18 +116,19 @@ class PageEntry:
     tip: str = ""
     parts: tuple[str, ...] = ()
 
-    def create(self, workspace: object) -> QWidget:
-        """Import the page's class and create the page."""
-        page: QWidget = _import(self.factory)(*(getattr(workspace, attribute) for attribute in self.parts))
-        return page
+    def create(self, workspace: object) -> Any:
+        """Import the class of the page and return a new page."""
+        return _create_page(self.factory, workspace, self.parts)
 
 
-def _import(factory: str) -> Any:
-    module, name = factory.split(":")
-    return getattr(import_module(module), name)
+def _create_page(factory: str, workspace: object, parts: Sequence[str]) -> Any:
+    """Import the class `factory` ("MODULE:CLASS"), and call it with the attributes `parts` of the workspace."""
+    module_name, class_name = factory.split(":")
+    page_class = getattr(import_module(module_name), class_name)
+    return page_class(*(getattr(workspace, attribute) for attribute in parts))
 
 
-def _try_job(page: Any, job: JobInForm, _argument: object) -> None:
+def _show_job(page: Any, job: JobInForm, _argument: object) -> None:
     page.show_job(job.job, job.problems)
 
 
@@ -177,9 +177,9 @@ PAGES = (
         _set_job,
     ),
     PageEntry("dataset", "gui.dataset.page:DatasetPage", TRAIN, _show_dataset, _follow_dataset),
-    PageEntry("strategy", "gui.advice.page:AdvicePage", TRAIN, _try_job, _set_job),
-    PageEntry("learning_rate", "gui.finders.learning_rate:RatePage", TRAIN, _try_job, _set_job),
-    PageEntry("batch_size", "gui.finders.batch_size:BatchPage", TRAIN, _try_job, _set_job),
+    PageEntry("strategy", "gui.advice.page:AdvicePage", TRAIN, _show_job, _set_job),
+    PageEntry("learning_rate", "gui.finders.learning_rate:RatePage", TRAIN, _show_job, _set_job),
+    PageEntry("batch_size", "gui.finders.batch_size:BatchPage", TRAIN, _show_job, _set_job),
     PageEntry("compare", "gui.compare.page:ComparePage", RUNS, _show_comparison, parts=("run_list",)),
     PageEntry("search", "gui.search.page:SearchPage", SEARCHES, lambda _page, _job, _argument: None, _follow_search),
 )

@@ -36,7 +36,7 @@ class RunControl(QObject):
         self._launcher, self._session = workspace.launcher, workspace.session
         self._runs: tuple[RunSummary, ...] = ()
         self._jobs: dict[str, Job] = {}
-        """Jobs of active runs, by run id."""
+        """Jobs of runs that are or were active, by run id."""
         self._starting_job: Job | None = None  # job of the run that is being started
         self._has_read_runs = False  # True once the list of runs has been read, or couldn't be read
         self._status.run_requested.connect(lambda run: context.show_run(RunFolder(run.folder)))
@@ -66,7 +66,7 @@ class RunControl(QObject):
             return
         # While a folder is being inspected, this is more interesting than a run that has ended.
         if self._workspace.has_run and (self._session.active or not self._panel.form.is_inspecting):
-            self._status.show_run(self._session.status, self._title())
+            self._status.show_run(self._session.status, self._find_open_run_title())
         elif not self._has_read_runs:
             self._status.show_idle(tr("Starting…"))
         elif self._panel.form.is_inspecting:
@@ -80,36 +80,39 @@ class RunControl(QObject):
         status = self._session.status
         if not status.active or status.fraction is None:
             return "Footplate"
-        return f"{100 * status.fraction:.0f}% · {self._title()} · Footplate"
+        return f"{100 * status.fraction:.0f}% · {self._find_open_run_title()} · Footplate"
 
     @property
-    def _run_id(self) -> str:
+    def _open_run_id(self) -> str:
+        """Id of the open run, or "" if no run is open."""
         return self._session.run.run_id if self._session.run is not None else ""
 
-    def _title(self) -> str:
+    def _find_open_run_title(self) -> str:
         """Return the title of the open run, or its id until the run list contains it."""
-        return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
+        return next((run_title(run) for run in self._runs if run.run_id == self._open_run_id), self._open_run_id)
 
-    def _on_runs_read(self, read: RunListing) -> None:
+    def _on_runs_read(self, listing: RunListing) -> None:
         """Show the active runs in the header and the status bar, and pass all runs to the form."""
-        self._runs, self._has_read_runs = read.runs, True
-        self._jobs |= read.active_jobs
-        self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != self._run_id])
+        self._runs, self._has_read_runs = listing.runs, True
+        self._jobs |= listing.active_jobs
+        active_runs = [run for run in listing.runs if run.state not in ENDED]
+        self._status.show_others([run for run in active_runs if run.run_id != self._open_run_id])
         self.show_status()
-        self._status.set_suffix("")
-        self._context.header.show_running(*read.count())
-        self._panel.form.set_runs(read.runs)
-        self._panel.form.set_queued_runs(read.device_queues)
+        self._status.set_suffix("")  # removes the error of an earlier read
+        self._context.header.show_running(*listing.count())
+        self._panel.form.set_runs(listing.runs)
+        self._panel.form.set_queued_runs(listing.device_queues)
 
     def _on_runs_unreadable(self, reason: str) -> None:
+        """Show after the status why the runs can't be read, and stop waiting for the run of the last session."""
         self._has_read_runs = True
         self._context.train.stop_waiting()
         self.show_status()
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
-    def _show_first_run(self, read: RunListing) -> None:
+    def _show_first_run(self, listing: RunListing) -> None:
         """Open an active run or the last one at the start, unless the user has opened something else."""
-        run = read.run_to_open(self._context.settings.text(LAST_RUN))
+        run = listing.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
         if run is not None and is_free:
             self._workspace.open_run(run)
@@ -117,7 +120,7 @@ class RunControl(QObject):
 
     def _train(self, job: Job) -> None:
         """Start a run of `job`. If an active run has the same job, ask the user first."""
-        if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._list_active_runs()):
+        if any(_is_same_training(job, self._jobs.get(run_id)) for run_id in self._list_active_runs()):
             box = QMessageBox(
                 QMessageBox.Icon.Question,
                 tr("Same job again"),
@@ -137,7 +140,7 @@ class RunControl(QObject):
     def _list_active_runs(self) -> set[str]:
         """Return the ids of running and queued runs."""
         ids = {run.run_id for run in self._runs if run.state not in ENDED}
-        return ids | {self._run_id} if self._session.active else ids
+        return ids | {self._open_run_id} if self._session.active else ids
 
     def _start(self, job: Job) -> None:
         """Create and start a run, unless another run is being started."""
@@ -152,7 +155,10 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _claim_launcher(self) -> Launcher | None:
-        """Show that a run is starting, and return the launcher. Do nothing and return None if it is starting another one."""
+        """Show that a run is being started, and return the launcher.
+
+        If it is already starting another run, change nothing and return None.
+        """
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)
@@ -225,6 +231,6 @@ class RunControl(QObject):
             self._context.show_message(f"{FIELDS[field].label} is set to {value} for the next run.", "info")
 
 
-def _is_same(job: Job, other: Job | None) -> bool:
-    """Return True if two jobs are equal apart from whether they wait for their devices."""
+def _is_same_training(job: Job, other: Job | None) -> bool:
+    """Return True if `other` equals `job`, apart from its choice to wait for the devices. None equals no job."""
     return other is not None and job.with_fields(start=other.faults.start) == other

@@ -29,8 +29,8 @@ class SidePages(QObject):
         super().__init__(context.window)
         self._context, self._workspace, self._stack = context, workspace, stack
         self._panel = panel = context.job_panel
-        # Index of the page that a side page was opened from, and the widget that gets the focus back.
-        self._opened_from: tuple[int, QWidget | None] = (0, None)
+        self._return_tab = 0  # index of the tab whose page is shown when the side page is closed
+        self._return_focus: QWidget | None = None  # widget that gets the focus then
         runs = workspace.runs
         workspace.page_created.connect(self._add_page)
         panel.split_points_requested.connect(partial(self.show, "split_points"))
@@ -41,7 +41,7 @@ class SidePages(QObject):
         panel.changed.connect(self._on_job_changed)
         runs.compare_requested.connect(partial(self.show, "compare"))
         runs.add_to_comparison_requested.connect(self._add_to_comparison)
-        self.commands = [self._command(entry) for entry in workspace.entries.values() if entry.title]
+        self.commands = [self._create_command(entry) for entry in workspace.entries.values() if entry.title]
         for entry in workspace.entries.values():
             if _has_tab(entry):
                 context.actions.pages[entry.tab].on_trigger(partial(self._show_tab, entry.name))
@@ -50,9 +50,10 @@ class SidePages(QObject):
         """Show the page `name` of the registry and select the tab that it covers."""
         entry, page = self._workspace.entries[name], self._workspace.get_page(name)
         if self._stack.currentWidget() is not page:
+            # A side page that is opened from another one returns to the tab below both.
             if self._stack.currentIndex() < len(self._context.actions.pages):
-                opened_by = self._form.find_buttons.get(name, self._context.window.focusWidget())
-                self._opened_from = self._stack.currentIndex(), opened_by
+                self._return_tab = self._stack.currentIndex()
+                self._return_focus = self._form.find_buttons.get(name, self._context.window.focusWidget())
             self._context.actions.pages[entry.tab].trigger()
             self._stack.setCurrentWidget(page)
         entry.show(page, self._make_job_in_form(), argument)
@@ -77,6 +78,7 @@ class SidePages(QObject):
         return JobInForm(job, form.job, form.problems, form.devices, names, form.report, form.action)
 
     def _on_job_changed(self) -> None:
+        """Pass the job in the form to all pages that have been created."""
         job = self._make_job_in_form()
         for name, page in self._workspace.created.items():
             self._workspace.entries[name].follow(page, job)
@@ -109,7 +111,7 @@ class SidePages(QObject):
             if hasattr(page, signal):
                 getattr(page, signal).connect(handler)
 
-    def _command(self, entry: PageEntry) -> Action:
+    def _create_command(self, entry: PageEntry) -> Action:
         action = Action(self._context.window, f"{entry.name}_page", entry.title, entry.tip)
         action.on_trigger(partial(self.show, entry.name))
         return action
@@ -127,11 +129,12 @@ class SidePages(QObject):
 
     def _close(self) -> None:
         """Return to the tab that was visible before the page, and focus the widget that opened it."""
-        number, opened_by = self._opened_from
-        self._context.actions.pages[number].trigger()
-        if opened_by is not None and isValid(opened_by) and opened_by.isVisible():
-            opened_by.setFocus()
+        self._context.actions.pages[self._return_tab].trigger()
+        focus = self._return_focus
+        if focus is not None and isValid(focus) and focus.isVisible():  # it may have been deleted or hidden since
+            focus.setFocus()
 
 
 def _has_tab(entry: PageEntry) -> bool:
+    """Return True if the page belongs to the tab with its name, rather than covering another page."""
     return TABS[entry.tab].name == entry.name

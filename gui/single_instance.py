@@ -64,14 +64,16 @@ class SingleInstance(QObject):
 
     requested = Signal(object)
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._socket = Path()
         self._lock: int | None = None
         self._server: QLocalServer | None = None
 
     def forward_request(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
-        """Pass `request` to an open window. Return False if this process should open a window instead.
+        """Pass `request` to an open window and return True.
+
+        If there is no open window, take the lock and return False: this process should open one.
 
         Raises:
             TimeoutError: The open window doesn't respond.
@@ -79,12 +81,13 @@ class SingleInstance(QObject):
         """
         self._socket = find_socket_path()
         deadline = time.monotonic() + timeout_s
-        while not self._take_lock():
-            if self._send(request, max(1, int(1000 * (deadline - time.monotonic())))):
+        while not self._try_lock():
+            remaining_ms = int(1000 * (deadline - time.monotonic()))
+            if self._send(request, max(1, remaining_ms)):
                 return True
             if time.monotonic() > deadline:
                 raise TimeoutError("the open window does not respond")
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # the other window may still be starting, or just be closing
         return False
 
     def listen(self) -> None:
@@ -107,7 +110,7 @@ class SingleInstance(QObject):
             file_locks.unlock(self._lock)
             self._lock = None
 
-    def _take_lock(self) -> bool:
+    def _try_lock(self) -> bool:
         """Try to become the only instance. Return True if no other instance has the lock. Raises OSError."""
         descriptor = file_locks.open_file(self._socket.with_suffix(".lock"), os.O_CREAT)
         try:
@@ -133,7 +136,7 @@ class SingleInstance(QObject):
         return connection.waitForReadyRead(timeout_ms)
 
     def _on_connection(self) -> None:
-        """Read the requests of all starts that have connected."""
+        """Accept the connections of all starts that are waiting, and read their requests when they arrive."""
         assert self._server is not None
         while (connection := self._server.nextPendingConnection()) is not None:
             connection.readyRead.connect(lambda connection=connection: self._read(connection))

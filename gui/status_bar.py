@@ -10,8 +10,8 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.system.format import duration
-from gui import format as words
 from gui.actions import Actions, append_key, bind
+from gui.format import speed
 from gui.pages import RUNS, TRAIN
 from gui.titles import make_resume_texts, run_title
 from gui.translation import tr
@@ -45,8 +45,8 @@ class StatusBar(QWidget):
     def __init__(self, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
-        self._text = self._suffix = ""  # status, and a text that follows every status
-        self._others: tuple[RunSummary, ...] = ()  # active runs except the one on screen
+        self._status_text = self._suffix = ""  # status, and a text that follows every status
+        self._other_runs: tuple[RunSummary, ...] = ()  # active runs except the one on screen
         styled(self, "panel")
         self.run = _Link(tr("Run on screen"))
         self.run.clicked.connect(lambda: self.page_requested.emit(TRAIN))
@@ -63,8 +63,8 @@ class StatusBar(QWidget):
         self.percentage = QLabel()  # of the run that is done
         self.speed = QLabel()
         self.remaining = QLabel()  # time
-        self.pause = bind(QPushButton(self), actions.pause, offered=True)
-        self.stop = bind(QPushButton(self), actions.stop, offered=True)
+        self.pause = bind(QPushButton(self), actions.pause, hide_disabled=True)
+        self.stop = bind(QPushButton(self), actions.stop, hide_disabled=True)
         self.setLayout(
             hbox(
                 self.run,
@@ -100,15 +100,15 @@ class StatusBar(QWidget):
         self._set_status(run.text)
         self._set_name(title)
         is_working = run.active and run.label != "Waiting"
-        fraction, left_s = (run.fraction if is_working else None), run.seconds_left
+        fraction = run.fraction if is_working else None
+        rate, left_s = run.images_per_second, run.seconds_left
         self.progress.setVisible(is_working)
         if is_working:
             # A range of 0 animates the bar while the length is unknown.
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
         self.percentage.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
-        rate = run.images_per_second
-        self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
+        self.speed.setText(speed(rate) if is_working and rate is not None else "")
         self.remaining.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
         if run.can_resume:
             text, tip = make_resume_texts(has_checkpoint=run.has_checkpoint)
@@ -121,7 +121,7 @@ class StatusBar(QWidget):
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:
         """Show the other active run, or the number of other active runs."""
-        self._others = tuple(runs)
+        self._other_runs = tuple(runs)
         if len(runs) == 1:
             self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Show this run"))
         else:
@@ -131,7 +131,7 @@ class StatusBar(QWidget):
     def set_suffix(self, text: str) -> None:
         """Append `text` to the current status and to all later ones. "" removes it."""
         self._suffix = text
-        self._set_status(self._text)
+        self._set_status(self._status_text)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton and self.run.isVisible():
@@ -140,23 +140,24 @@ class StatusBar(QWidget):
 
     def _open_others(self) -> None:
         """Open the other active run, or the list of runs if there are several."""
-        if len(self._others) == 1:
-            self.run_requested.emit(self._others[0])
+        if len(self._other_runs) == 1:
+            self.run_requested.emit(self._other_runs[0])
         else:
             self.page_requested.emit(RUNS)
 
     def _set_name(self, title: str) -> None:
+        """Show the name of the open run as a link, and let the pointer show that a click on the bar opens the run."""
         self.run.show_text(title, tr("Show the run"))
         self.setCursor(Qt.CursorShape.PointingHandCursor if title else Qt.CursorShape.ArrowCursor)
 
     def _set_status(self, text: str) -> None:
         """Show the text of the status, followed by the suffix."""
-        self._text = text
-        text = " · ".join(filter(None, (text, self._suffix)))
-        if text != self.status.text():
-            self.status.setText(text)
-            self.status.setAccessibleDescription(text)  # its accessible name replaces its text
-            self.status.setToolTip(text)
+        self._status_text = text
+        full_text = " · ".join(filter(None, (text, self._suffix)))
+        if full_text != self.status.text():
+            self.status.setText(full_text)
+            self.status.setAccessibleDescription(full_text)  # its accessible name replaces its text
+            self.status.setToolTip(full_text)
 
 
 class _Link(QToolButton):

@@ -88,7 +88,8 @@ EMPTY = {
 PATHS = ("dataset", "resume_from", "weights_file")
 """Fields whose values are paths. Views show only the last part."""
 MAX_UNREAD = 3
-_DOING = {
+"""Maximum number of unreadable runs that are named."""
+_ACTIVITIES = {
     "starting": "starting",
     "fetching": tr("fetching its weights"),
     "preparing": "preparing",
@@ -102,8 +103,8 @@ _DOING = {
 
 def shorten_title(title: str) -> str:
     """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations remain in upper case."""
-    first = title.partition(" ")[0]
-    lowered = title[:1].lower() + title[1:] if first[1:].islower() else title
+    first_word = title.partition(" ")[0]
+    lowered = title[:1].lower() + title[1:] if first_word[1:].islower() else title
     return lowered.replace(" accuracy", "")
 
 
@@ -114,17 +115,21 @@ def format_short_measure(task: str, name: str, value: float) -> str:
 
 def describe_job_changes(changes: Mapping[str, object]) -> str:
     """Describe changes to a job, as in "augmentation light, oversample rare classes on"."""
-    labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
-    on = {True: "on", False: "off"}
-    return ", ".join(
-        f"{label[:1].lower()}{label[1:]} {on[value] if isinstance(value, bool) else value}" for label, value in labels
-    )
+    texts = []
+    for name, value in changes.items():
+        label = FIELDS[name].label if name in FIELDS else name
+        switch = "on" if value else "off"
+        texts.append(f"{label[:1].lower()}{label[1:]} {switch if isinstance(value, bool) else value}")
+    return ", ".join(texts)
 
 
 def describe_attempt(event: Restarting) -> str:
     """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
-    devices = [counted(len(event.devices), "device")] if event.devices else []
-    changes = [*devices, *([describe_job_changes(event.changes)] if event.changes else [])]
+    changes = []
+    if event.devices:
+        changes.append(counted(len(event.devices), "device"))
+    if event.changes:
+        changes.append(describe_job_changes(event.changes))
     return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
 
 
@@ -232,7 +237,7 @@ def make_resume_texts(*, has_checkpoint: bool) -> tuple[str, str]:
 
 def describe_activity(run: RunSummary) -> str:
     """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
-    parts = [_DOING.get(run.phase, "starting")]
+    parts = [_ACTIVITIES.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
         parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localized(run.step)}"]
     return ", ".join(parts)

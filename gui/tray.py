@@ -91,12 +91,12 @@ class Tray(QObject):
         if reason != QSystemTrayIcon.ActivationReason.Context:
             self.window_requested.emit()
 
-    def _on_runs_read(self, read: RunListing) -> None:
-        self._running, self._queued = read.count()
+    def _on_runs_read(self, listing: RunListing) -> None:
+        self._running, self._queued = listing.count()
         self._refresh()
 
     def _refresh(self, *, force: bool = False) -> None:
-        """Show the runs, progress and alerts if they have changed. With `force`, update the icon in any case."""
+        """Show the runs, progress and alerts if they have changed and the icon is visible, or if `force`."""
         if not force and not self.icon.isVisible():
             return
         status, alerts = self._workspace.session.status, len(self._workspace.alerts.unacknowledged)
@@ -105,10 +105,9 @@ class Tray(QObject):
         fraction = status.fraction if status.active else None
         if fraction is not None:
             text += f" · {status.text}, {100 * fraction:.0f}%"
-        shown = (text, alerts)
-        if shown == self._displayed_state and not force:
+        if (text, alerts) == self._displayed_state and not force:
             return
-        self._displayed_state = shown
+        self._displayed_state = (text, alerts)
         self.state.setText(text)
         self.alerts.setText(counted(alerts, "alert"))
         self.alerts.setVisible(bool(alerts))

@@ -63,8 +63,8 @@ class RunHero(QWidget):
         theme.scale_with_text(self._last_line.setFixedHeight, _LAST_LINE_HEIGHT)
         self.time = styled(QLabel(), "title", name=tr("Time"))
         self.time_note = muted_label()
-        self.pause = bind(QPushButton(), actions.pause, offered=True)
-        self.stop = bind(QPushButton(), actions.stop, tr("Stop this run"), offered=True)
+        self.pause = bind(QPushButton(), actions.pause, hide_disabled=True)
+        self.stop = bind(QPushButton(), actions.stop, tr("Stop this run"), hide_disabled=True)
         self.next_steps = NextSteps()
         self.next_steps.hide()
         for figure in (self.best, self.time):

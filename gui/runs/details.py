@@ -158,7 +158,7 @@ class Details(QWidget):
     def _lay_out(self) -> None:
         buttons = FlowLayout(spacing=6)
         for action in self._actions:
-            buttons.addWidget(bind(QPushButton(), action, offered=True))
+            buttons.addWidget(bind(QPushButton(), action, hide_disabled=True))
         facts, notes = QWidget(), QWidget()
         facts.setLayout(vbox(self._heading, self.state, buttons, (self.facts, 1), spacing=4))
         tags_label, notes_label = field_label(tr("Ta&gs"), self.tags), field_label(tr("&Notes"), self.notes)

@@ -153,7 +153,7 @@ class RunsPage(QWidget):
         folder, delete, show = (
             bind(QPushButton(), action) for action in (self.acts.folder, self.acts.delete, self.acts.show)
         )
-        return hbox(folder, compare, delete, bind(QPushButton(), self.acts.undo, offered=True), 1, show)
+        return hbox(folder, compare, delete, bind(QPushButton(), self.acts.undo, hide_disabled=True), 1, show)
 
     def _connect(self) -> None:
         self.run_list.found.connect(self._on_found)

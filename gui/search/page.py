@@ -103,7 +103,7 @@ class SearchPage(QWidget):
     def _lay_out(self) -> None:
         for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
-        back = bind(QPushButton(), self.leave, tr("Back to the searches"), offered=True)
+        back = bind(QPushButton(), self.leave, tr("Back to the searches"), hide_disabled=True)
         top = hbox(back, (self.title, 1), self.new_button, spacing=10)
         self.setLayout(vbox(top, self.notice, (self.stack, 1), margins=(14, 10, 14, 10)))
         self.panes = (self.stack,)

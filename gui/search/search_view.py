@@ -126,7 +126,7 @@ class SearchView(QWidget):
         buttons = QWidget()
         flow = FlowLayout(buttons)
         for action in (self.pause, self.resume, self.change, self.train, self.open_best):
-            flow.addWidget(bind(QPushButton(), action, offered=action in (self.pause, self.resume)))
+            flow.addWidget(bind(QPushButton(), action, hide_disabled=action in (self.pause, self.resume)))
         self.table.setMinimumHeight(_MIN_TABLE_HEIGHT)
         halves = QSplitter(Qt.Orientation.Vertical)
         halves.setChildrenCollapsible(False)
