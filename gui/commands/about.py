@@ -24,6 +24,7 @@ from gui.widgets.column_model import create_text_table
 from gui.widgets.labels import heading_label
 from gui.widgets.layouts import resize_with_text, vbox
 
+_ROOT = "footplate"
 _NAME = re.compile(r"[\w.-]+")
 _LICENSE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _LONGEST_LICENSE = 60
@@ -38,10 +39,10 @@ class Package(NamedTuple):
     license: str
 
 
-def list_packages(root: str = "footplate") -> list[Package]:
-    """Return the package `root`, followed by its installed dependencies in alphabetical order."""
-    found: dict[str, Package] = {}
-    pending = [root]
+def list_packages() -> list[Package]:
+    """Return Footplate, followed by all of its installed dependencies in alphabetical order."""
+    found: dict[str, Package] = {}  # by normalized name
+    pending = [_ROOT]
     while pending:
         name = pending.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
@@ -54,8 +55,7 @@ def list_packages(root: str = "footplate") -> list[Package]:
         found[key] = Package(dist.metadata["Name"], dist.version, find_license(dist))
         requirements = [line for line in dist.requires or () if "extra ==" not in line]
         pending += [match[0] for line in requirements if (match := _NAME.match(line))]
-    first = re.sub(r"[-_.]+", "-", root).lower()
-    return [found[key] for key in sorted(found, key=lambda key: (key != first, key))]
+    return [found[key] for key in sorted(found, key=lambda key: (key != _ROOT, key))]
 
 
 def find_license(dist: Distribution) -> str:
@@ -80,20 +80,22 @@ def read_license_text(name: str) -> str:
     files = [
         file for file in dist.files or () if _LICENSE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
     ]
-    texts = [text for file in files if (text := read_file(str(file.locate())).decode())]
-    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or tr("This package contains no license text."))
+    texts = [read_file(str(file.locate())).decode() for file in files]
+    return "\n\n".join(filter(None, texts)) or str(
+        dist.metadata.json.get("license") or tr("This package contains no license text.")
+    )
 
 
 class AboutDialog(QDialog):
     """Non-modal dialog with all packages and their license texts."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("About Footplate"))
         styled(self, "panel")
         resize_with_text(self, 680, 560)
         self._packages = list_packages()
-        version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
+        version = next((each.version for each in self._packages if each.name == _ROOT), "not installed")
         heading = heading_label(tr("Footplate {version}").format(version=version))
         about = QLabel(
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),

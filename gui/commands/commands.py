@@ -61,7 +61,7 @@ class Commands(QObject):
             action.set_disabled_reason(_STARTING)  # disabled until `complete` is called
         self._connect()
 
-    def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
+    def complete(self, workspace: Workspace, page_commands: Sequence[Action]) -> None:
         """Enable the commands that need the pages, and add `page_commands`, which open pages without a tab."""
         self._workspace = workspace
         self.effects.complete(workspace)
@@ -109,7 +109,7 @@ class Commands(QObject):
         acts.preferences.on_trigger(self.show_preferences)
         acts.shortcuts.on_trigger(self.show_shortcuts)
         acts.whats_new.on_trigger(partial(self._context.show_help, "changes.md"))
-        acts.report.on_trigger(self._report)
+        acts.report.on_trigger(self._show_report_dialog)
         acts.about.on_trigger(self._show_about)
 
     # Dialogs
@@ -118,7 +118,7 @@ class Commands(QObject):
         from gui.commands.palette import Palette
 
         self._palette = self._palette or Palette(self._window)
-        self._palette.show_entries(self._entries())
+        self._palette.show_entries(self._collect_palette_entries())
 
     def show_preferences(self, key: str = "") -> None:
         """Open the settings dialog and, if `key` is given, scroll to that setting."""
@@ -140,17 +140,18 @@ class Commands(QObject):
         from gui.runs.remote_dialog import RemoteRunsDialog
 
         workspace = self._workspace
-        if workspace is not None:
-            if self._remote_runs is None:
-                self._remote_runs = RemoteRunsDialog(workspace.hosts, self._window)
-                self._remote_runs.chosen.connect(workspace.followed.follow)
-                self._remote_runs.chosen.connect(
-                    lambda name, _run: self._context.show_message(tr("Connecting to {name}…").format(name=name), "info")
-                )
-                workspace.followed.followed.connect(self._context.show_run)
-                workspace.followed.followed.connect(lambda _run: self._context.show_message(""))
-                workspace.followed.failed.connect(self._context.show_message)
-            _show_dialog(self._remote_runs)
+        if workspace is None:
+            return
+        if self._remote_runs is None:
+            self._remote_runs = RemoteRunsDialog(workspace.hosts, self._window)
+            self._remote_runs.chosen.connect(workspace.followed.follow)
+            self._remote_runs.chosen.connect(
+                lambda name, _run: self._context.show_message(tr("Connecting to {name}…").format(name=name), "info")
+            )
+            workspace.followed.followed.connect(self._context.show_run)
+            workspace.followed.followed.connect(lambda _run: self._context.show_message(""))
+            workspace.followed.failed.connect(self._context.show_message)
+        _show_dialog(self._remote_runs)
 
     def _show_about(self) -> None:
         from gui.commands.about import AboutDialog
@@ -158,24 +159,25 @@ class Commands(QObject):
         self._about = self._about or AboutDialog(self._window)
         _show_dialog(self._about)
 
-    def _report(self) -> None:
+    def _show_report_dialog(self) -> None:
         from gui.commands.report import ReportDialog
 
         _show_dialog(ReportDialog(self._window))
 
-    def _entries(self) -> list[Entry]:
-        """Collect all entries of the command palette."""
+    def _collect_palette_entries(self) -> list[Entry]:
+        """Return all entries of the command palette."""
         from gui.commands import palette
         from gui.commands.files import list_datasets
 
         history = self._workspace.history if self._workspace is not None else None
         gpus = {} if history is None else {key: title for key, title in history.titles.items() if is_gpu(key)}
+        datasets = list_datasets(self._runs, self.datasets.read_folders())
         return [
             *palette.create_action_entries(self._acts.all(), self._window),
             *palette.create_field_entries(self._panel.form.fields, self._show_field),
-            *palette.setting_entries(self.show_preferences),
+            *palette.create_setting_entries(self.show_preferences),
             *palette.create_gpu_entries(gpus, self._show_gpu),
-            *palette.dataset_entries(list_datasets(self._runs, self.datasets.read_folders()), self._open_dataset),
+            *palette.create_dataset_entries(datasets, self._open_dataset),
             *palette.create_run_entries(self._runs, self._context.show_run),
             *palette.create_model_entries(self._panel.environment.catalogue, self._choose_model),
         ]
@@ -186,10 +188,10 @@ class Commands(QObject):
 
         if self.slurm is None:
             self.slurm = SlurmDialog(lambda: self._panel.form.job, self._context.settings, self._window)
-            self.slurm.submitted.connect(self._submitted)
+            self.slurm.submitted.connect(self._on_submitted)
         _show_dialog(self.slurm)
 
-    def _submitted(self, run: RunFolder) -> None:
+    def _on_submitted(self, run: RunFolder) -> None:
         self._context.show_run(run)
         self._context.show_message(tr("Run {run_id} submitted to SLURM.").format(run_id=run.run_id), "info")
 
@@ -264,20 +266,26 @@ class Commands(QObject):
 
     # Recent datasets and runs
 
-    def _on_runs_read(self, read: RunListing) -> None:
-        self._runs = read.runs
+    def _on_runs_read(self, listing: RunListing) -> None:
+        self._runs = listing.runs
 
     def _remember_dataset(self) -> None:
+        """Save the dataset of the new job as a recent one, once it has been inspected.
+
+        A form that resumes or forks a run doesn't count.
+        """
         form = self._panel.form
         if form.report is not None and form.prefill is None and not form.is_inspecting:
             self.datasets.add(str(form.field_value("dataset")))
 
     def _fill_datasets(self) -> None:
+        """Fill the menu of recent datasets, which is about to open."""
         titles = make_folder_titles(self.datasets.read_folders())
         recent = [Recent(title, folder, partial(self._open_dataset, folder)) for folder, title in titles.items()]
         fill_recent_menu(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
+        """Fill the menu of recent runs, which is about to open."""
         recent = [
             Recent(format_run(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MAX_DATASETS]
@@ -287,11 +295,14 @@ class Commands(QObject):
     # Appearance
 
     def _resize_text(self, change: int) -> None:
+        """Change the text size by a number of percent and show the new size. A size beyond the limits changes nothing."""
         size = self.preferences.number("text_percent") + change
-        if not self.preferences.set("text_percent", size):
+        problem = self.preferences.set("text_percent", size)
+        if not problem:
             self._context.show_message(tr("Text size: {size}%").format(size=significant(size)), "info")
 
     def _set_full_screen(self, on: bool) -> None:
+        """Fill the screen, or return to a normal window, unless the window is already in this state."""
         if on != self._window.isFullScreen():
             self._window.setWindowState(self._window.windowState() ^ Qt.WindowState.WindowFullScreen)
 

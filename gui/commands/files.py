@@ -44,8 +44,8 @@ class JobFiles(QObject):
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose_path(window, tr("Open a run folder"), self.open_run, folder=True))
-        # Folders are checked in the background. Only the newest request may open a run.
-        self._requests, self._displayed_request = 0, 0
+        # Folders are checked in the background. A check that ends late must not replace a run that was requested later.
+        self._last_request = self._displayed_request = 0  # numbers of requests to open a run folder
         self._panel.changed.connect(self._update_actions)
         self._update_actions()
 
@@ -55,7 +55,7 @@ class JobFiles(QObject):
         self._panel.form.focus_field("dataset")
 
     def clear(self) -> None:
-        """Reset the form to a new job, except for the selected devices."""
+        """Reset the form to a new job, except for the selected devices, show it, and emit `cleared`."""
         self._panel.show_new(Job())
         self._panel.form.validate()
         self._context.show_form()
@@ -63,10 +63,11 @@ class JobFiles(QObject):
         self._panel.form.focus_field("dataset")
 
     def open_job(self, path: str) -> None:
-        """Put the job in a file into the form, or show why it can't be used."""
+        """Read the job in a file in the background, and put it into the form, or show why it can't be used."""
         in_background(lambda: load_job(Path(path)), self, self._on_job_read, reraise)
 
     def save_job(self, path: Path) -> None:
+        """Save the job in the form as a file, and show the result."""
         job = self._panel.form.job
         if job is None:
             self._context.show_message(f"{_ERRORS}.")
@@ -90,8 +91,8 @@ class JobFiles(QObject):
         The folder is checked in the background. If a run that was requested later is already visible, it stays.
         """
         run = RunFolder(path)
-        self._requests += 1
-        done = partial(self._on_folder_checked, run, self._requests)
+        self._last_request += 1
+        done = partial(self._on_folder_checked, run, self._last_request)
         in_background(partial(_is_run_folder, run), self, done, reraise)
 
     def _copy_commands(self, result: tuple[dict[str, str], list[Problem]]) -> None:
@@ -99,9 +100,9 @@ class JobFiles(QObject):
 
         `result` contains the commands by machine, and the problems.
         """
-        lines, problems = result
-        if lines:
-            QGuiApplication.clipboard().setText(torchrun_text(lines))
+        commands, problems = result
+        if commands:
+            QGuiApplication.clipboard().setText(torchrun_text(commands))
         else:
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 

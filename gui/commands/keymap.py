@@ -18,9 +18,10 @@ class Keymap(QObject):
     """Shortcuts of the commands. Shortcuts that differ from the defaults are saved."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
+        """Apply the saved shortcuts to the actions that exist and, by means of `chosen_keys`, to later ones."""
         super().__init__(parent)
         self._acts, self._settings = acts, settings
-        chosen_keys.clear()  # later actions take their keys from this dictionary
+        chosen_keys.clear()
         try:
             saved = msgspec.json.decode(settings.text(_KEY, "{}"), type=dict[str, tuple[str, ...]])
         except NOT_DECODED:
@@ -69,7 +70,7 @@ class Keymap(QObject):
         self._settings.forget(_KEY)
 
     def _set(self, action: Action, keys: tuple[str, ...]) -> None:
-        """Set the shortcuts of an action, and save them unless they are the default ones."""
+        """Set the shortcuts of an action, and save all shortcuts that differ from the default ones."""
         action.set_keys(keys)
         chosen_keys.pop(action.objectName(), None)
         if keys != action.standard_keys:
@@ -77,11 +78,12 @@ class Keymap(QObject):
         self._settings.set(_KEY, msgspec.json.encode(chosen_keys).decode())
 
 
-def can_conflict(one: Action, other: Action) -> bool:
+def can_conflict(first: Action, second: Action) -> bool:
     """Return True if the shortcuts of both actions can work with the same focus."""
-    first, second = one.parent(), other.parent()
-    assert isinstance(first, QWidget)
-    assert isinstance(second, QWidget)
-    if Qt.ShortcutContext.WindowShortcut in (one.shortcutContext(), other.shortcutContext()):
+    if Qt.ShortcutContext.WindowShortcut in (first.shortcutContext(), second.shortcutContext()):
         return True
-    return first is second or first.isAncestorOf(second) or second.isAncestorOf(first)
+    first_widget, second_widget = first.parent(), second.parent()
+    assert isinstance(first_widget, QWidget)
+    assert isinstance(second_widget, QWidget)
+    is_same = first_widget is second_widget
+    return is_same or first_widget.isAncestorOf(second_widget) or second_widget.isAncestorOf(first_widget)

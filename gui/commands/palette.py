@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QListView, QStyledItemDelegate
 
 from engine.contract.catalogue import Catalogue
 from engine.runs.folder import RunFolder, RunSummary
-from gui import format as window_format
 from gui.actions import Action
 from gui.commands.files import make_folder_titles
 from gui.form.fields import JobFields, find_section
@@ -38,23 +37,31 @@ _KIND_WIDTH, _PADDING = 84, 10
 
 @dataclass(slots=True)
 class Entry:
-    """Entry of the command palette. `detail` is its second line. `why` is the reason if it is disabled."""
+    """Entry of the command palette.
+
+    Attributes:
+        act: Function that is called when the entry is chosen.
+        detail: Second line.
+        key: Shortcut.
+        disabled_reason: Reason why the entry can't be chosen, or "" if it can.
+    """
 
     kind: str
     title: str
     act: Callable[[], object]
     detail: str = ""
     key: str = ""
-    why: str = ""
+    disabled_reason: str = ""
     searched_text: str = field(init=False)
     """Searched text in lower case. The title is preceded by a space and ends at index `title_end`."""
     title_end: int = field(init=False)
     order: int = field(init=False)
+    """Rank of the entry, apart from the positions of the words. Lower ones are better."""
 
     def __post_init__(self) -> None:
         title = f" {self.title.lower()}"
         self.searched_text, self.title_end = f"{title} {self.kind.lower()} {self.detail.lower()}", len(title)
-        self.order = _ORDER[self.kind] + (_DISABLED if self.why else 0)
+        self.order = _ORDER[self.kind] + (_DISABLED if self.disabled_reason else 0)
 
 
 def find_entries(entries: Sequence[Entry], text: str) -> list[Entry]:
@@ -93,17 +100,17 @@ class EntryModel(QAbstractListModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._all: Sequence[Entry] = ()
+        self._entries: Sequence[Entry] = ()
         self.matches: list[Entry] = []
 
     def show_entries(self, entries: Sequence[Entry]) -> None:
         """Replace the entries that the model searches, and list all of them."""
-        self._all = entries
+        self._entries = entries
         self.search("")
 
     def search(self, text: str) -> None:
         self.beginResetModel()
-        self.matches = find_entries(self._all, text)[:MAX_ENTRIES]
+        self.matches = find_entries(self._entries, text)[:MAX_ENTRIES]  # without a text, all entries match
         self.endResetModel()
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex | None = None) -> int:
@@ -116,9 +123,10 @@ class EntryModel(QAbstractListModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return entry.title
         if role == Qt.ItemDataRole.ToolTipRole:
-            return entry.why or entry.detail or None
+            return entry.disabled_reason or entry.detail or None
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return ", ".join(filter(None, (entry.title, entry.kind, entry.key, entry.why or entry.detail)))
+            texts = (entry.title, entry.kind, entry.key, entry.disabled_reason or entry.detail)
+            return ", ".join(filter(None, texts))
         return entry if role == Qt.ItemDataRole.UserRole else None
 
 
@@ -151,13 +159,16 @@ class _EntryDelegate(QStyledItemDelegate):
         painter.drawText(
             QRect(area.right() - key_width, area.top(), key_width, line), Qt.AlignmentFlag.AlignRight, entry.key
         )
-        detail = tr("Unavailable: {why}").format(why=entry.why) if entry.why else entry.detail
+        detail = entry.detail
+        if entry.disabled_reason:
+            detail = tr("Unavailable: {why}").format(why=entry.disabled_reason)
         painter.drawText(
             below,
             Qt.AlignmentFlag.AlignLeft,
             metrics.elidedText(" ".join(detail.split()), Qt.TextElideMode.ElideMiddle, below.width()),
         )
-        painter.setPen(muted if entry.why else colors.accent_text if is_selected else colors.text)
+        title_color = colors.accent_text if is_selected else colors.text
+        painter.setPen(muted if entry.disabled_reason else title_color)
         painter.drawText(
             top, Qt.AlignmentFlag.AlignLeft, metrics.elidedText(entry.title, Qt.TextElideMode.ElideMiddle, top.width())
         )
@@ -181,7 +192,7 @@ class Palette(QDialog):
         self.list.setItemDelegate(_EntryDelegate(self.list))
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.list.clicked.connect(self._run)
+        self.list.clicked.connect(self._run_entry)
         self.hint = muted_label()
         self.setLayout(vbox(self.field, self.list, self.hint, margins=(10, 10, 10, 8)))
 
@@ -194,12 +205,13 @@ class Palette(QDialog):
         assert window is not None
         width, height = min(760, window.width() - 40), min(520, window.height() - 60)
         self.setFixedSize(width, height)
-        self.move(window.mapToGlobal(window.rect().topLeft()).x() + (window.width() - width) // 2, window.y() + 60)
+        window_left = window.mapToGlobal(window.rect().topLeft()).x()
+        self.move(window_left + (window.width() - width) // 2, window.y() + 60)
         self.show()
         self.field.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Let arrow keys move the selection while the search field has the focus."""
+        """Let arrow keys move the selection, and Enter run the entry, while the search field has the focus."""
         if watched is not self.field or not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         page = max(1, self.list.viewport().height() // max(1, self.list.sizeHintForRow(0)))
@@ -208,7 +220,7 @@ class Palette(QDialog):
         if key in steps:
             self._choose(self.list.currentIndex().row() + steps[key], wrap=abs(steps[key]) == 1)
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self._run(self.list.currentIndex())
+            self._run_entry(self.list.currentIndex())
         else:
             return super().eventFilter(watched, event)
         return True
@@ -220,7 +232,7 @@ class Palette(QDialog):
         if not self.model.matches:
             self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
         elif len(self.model.matches) == MAX_ENTRIES:
-            self.hint.setText(f"Showing the best {window_format.localized(MAX_ENTRIES)}. Keep typing to narrow.")
+            self.hint.setText(f"Showing the best {localized(MAX_ENTRIES)}. Keep typing to narrow.")
         else:
             self.hint.setText(tr("↑↓ Select · Enter Run · Esc Close"))
 
@@ -231,13 +243,13 @@ class Palette(QDialog):
             row = row % count if wrap else min(max(0, row), count - 1)
             self.list.setCurrentIndex(self.model.index(row))
 
-    def _run(self, index: QModelIndex) -> None:
-        """Run the command of the entry at `index`, or show why it is disabled."""
+    def _run_entry(self, index: QModelIndex) -> None:
+        """Close the palette and run the entry at `index`. If it is disabled, show the reason instead."""
         if not index.isValid():
             return
         entry = self.model.matches[index.row()]
-        if entry.why:
-            self.hint.setText(entry.why)
+        if entry.disabled_reason:
+            self.hint.setText(entry.disabled_reason)
             return
         self.hide()
         entry.act()
@@ -255,7 +267,7 @@ def create_action_entries(actions: Iterable[Action], window: QWidget) -> Iterato
                 act=action.trigger,
                 detail=action.tip,
                 key=action.shortcut().toString(QKeySequence.SequenceFormat.NativeText),
-                why=action.disabled_reason,
+                disabled_reason=action.disabled_reason,
             )
 
 
@@ -271,7 +283,8 @@ def create_field_entries(fields: JobFields, show: Callable[[str], object]) -> It
             yield Entry(tr("Field"), row.field.label, partial(show, name), detail)
 
 
-def setting_entries(show: Callable[[str], object]) -> Iterator[Entry]:
+def create_setting_entries(show: Callable[[str], object]) -> Iterator[Entry]:
+    """Yield an entry for each setting, which calls `show` with the setting's key."""
     for setting in SETTINGS:
         yield Entry(tr("Setting"), setting.title, partial(show, setting.key), f"{setting.section}: {setting.help}")
 
@@ -299,7 +312,8 @@ def create_run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], o
         yield Entry(tr("Run"), run_title(run), partial(_show_run, run.folder, show), detail)
 
 
-def dataset_entries(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
+def create_dataset_entries(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
+    """Yield an entry for each dataset folder, which calls `choose` with the folder."""
     for folder, title in make_folder_titles(folders).items():
         yield Entry(tr("Dataset"), title, partial(choose, folder), folder)
 

@@ -29,9 +29,9 @@ NAME = "footplate-report.zip"
 
 
 class ReportDialog(QDialog):
-    """Non-modal dialog with the texts of a report from ``footplate doctor --report``.
+    """Non-modal dialog that runs ``footplate doctor --report`` and shows the texts of the report.
 
-    Closing it ends the command and deletes the dialog.
+    Closing it ends the command and deletes the dialog and the temporary files.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -71,7 +71,7 @@ class ReportDialog(QDialog):
     def hideEvent(self, event: QHideEvent) -> None:
         """End the command and delete its files."""
         super().hideEvent(event)
-        if not event.spontaneous():
+        if not event.spontaneous():  # the dialog is closed, not minimized with its window
             self._process.blockSignals(True)
             self._process.kill()
             await_exit(self._process, GOODBYE_S)
@@ -93,6 +93,7 @@ class ReportDialog(QDialog):
         """List the files of the report for review, and allow to save it."""
         self._archive = archive
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            # All files are in the same folder of the archive, whose name is left out.
             self.texts = {name.partition("/")[2]: packed.read(name).decode() for name in packed.namelist()}
         self.state.setText(
             tr(

@@ -48,7 +48,7 @@ class ShortcutsDialog(QDialog):
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         self.table.horizontalHeader().setMinimumSectionSize(theme.scale_pixels(_MIN_COLUMN_WIDTH))
-        self.table.currentCellChanged.connect(lambda *_cells: self._show_selected_command())
+        self.table.currentCellChanged.connect(lambda *_cells: self._on_command_selected())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)
         self.keys.setClearButtonEnabled(True)
@@ -59,10 +59,12 @@ class ShortcutsDialog(QDialog):
         line.setAccessibleName(tr("New keys"))
         line.setPlaceholderText(tr("Press the new keys"))
         self.keys.keySequenceChanged.connect(lambda _keys: self._show_conflict())
-        self.assign = _button(tr("&Assign"), tr("Assign these keys to the command"), self._assign)
-        self.remove = _button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
-        self.reset = _button(tr("&Default"), tr("Restore the default keys of the command"), self._reset_shortcut)
-        self.reset_all = _button(tr("Reset a&ll"), tr("Restore the default keys of every command"), self._reset_all)
+        self.assign = _create_button(tr("&Assign"), tr("Assign these keys to the command"), self._assign)
+        self.remove = _create_button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
+        self.reset = _create_button(tr("&Default"), tr("Restore the default keys of the command"), self._reset_shortcut)
+        self.reset_all = _create_button(
+            tr("Reset a&ll"), tr("Restore the default keys of every command"), self._reset_all
+        )
         self.problem = ProblemLabel()
         self._lay_out()
 
@@ -96,7 +98,7 @@ class ShortcutsDialog(QDialog):
     def _list_commands(self) -> None:
         """List the commands that contain all words in the search field. Those with changed keys are bold."""
         terms = self.search.text().lower().split()
-        chosen = self.chosen
+        previous = self.chosen
         self._commands = [
             action
             for action in self._keymap.commands()
@@ -104,19 +106,19 @@ class ShortcutsDialog(QDialog):
         ]
         self.table.setRowCount(len(self._commands))
         for row, action in enumerate(self._commands):
-            changed = action.keys != tuple(QKeySequence(key).toString() for key in action.standard_keys)
+            is_changed = action.keys != tuple(QKeySequence(key).toString() for key in action.standard_keys)
             for column, text in enumerate((action.title, action.tip, _keys_text(action))):
                 item = QTableWidgetItem(text)
                 item.setToolTip(text)
                 font = item.font()
-                font.setBold(changed)
+                font.setBold(is_changed)
                 item.setFont(font)
                 self.table.setItem(row, column, item)
-        row = self._commands.index(chosen) if chosen in self._commands else 0
+        row = self._commands.index(previous) if previous in self._commands else 0
         self.table.setCurrentCell(row if self._commands else -1, 0)
-        self._show_selected_command()
+        self._on_command_selected()
 
-    def _show_selected_command(self) -> None:
+    def _on_command_selected(self) -> None:
         """Clear the field for new keys, and enable the buttons that apply to the selected command."""
         self.keys.clear()
         self.problem.show_problems(())
@@ -190,7 +192,7 @@ def _keys_text(action: Action) -> str:
     return ", ".join(key.toString(_NATIVE) for key in action.shortcuts())
 
 
-def _button(text: str, tip: str, act: Act) -> QPushButton:
+def _create_button(text: str, tip: str, act: Act) -> QPushButton:
     button = push_button(text, act, tip=tip, description=tip)
     button.setAutoDefault(False)
     return button

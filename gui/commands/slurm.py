@@ -54,9 +54,10 @@ class SlurmDialog(QDialog):
 
     submitted = Signal(object)
 
-    def __init__(self, job: Callable[[], Job | None], settings: Settings, parent: QWidget | None = None) -> None:
+    def __init__(self, get_job: Callable[[], Job | None], settings: Settings, parent: QWidget) -> None:
+        """Create the dialog. `get_job` returns the job in the form, or None if it is invalid."""
         super().__init__(parent)
-        self._job, self._settings = job, settings  # `job` returns the job in the form, or None if it is invalid
+        self._get_job, self._settings = get_job, settings
         self._submitting: Background | None = None  # call that submits the script
         self.setWindowTitle(tr("Submit to SLURM"))
         styled(self, "panel")
@@ -80,6 +81,7 @@ class SlurmDialog(QDialog):
         self.script.textChanged.connect(self._validate)
 
     def options(self) -> SlurmOptions:
+        """Return the entered options, even if they are invalid."""
         texts = {name: edit.text().strip() for name, edit in self.texts.items()}
         numbers = {name: spin.value() for name, spin in self.numbers.items()}
         setup = tuple(line for line in self.setup.toPlainText().splitlines() if line.strip())
@@ -125,12 +127,13 @@ class SlurmDialog(QDialog):
 
     def _update_script(self) -> None:
         """Show the script that results from the options, unless the user has edited the script."""
-        job = self._job()
+        job = self._get_job()
         if not self.script.document().isModified() and job is not None:
             self.script.setPlainText(self.options().create_script(job.name or Path(job.model.name).stem))
         self._validate()
 
     def _discard(self) -> None:
+        """Replace the edited script with the one that results from the options."""
         self.script.document().setModified(False)
         self._update_script()
 
@@ -145,7 +148,7 @@ class SlurmDialog(QDialog):
 
     def _submit(self) -> None:
         """Save the options, and submit the job with the edited script on a worker thread."""
-        job, options, script = self._job(), self.options(), self.script.toPlainText()
+        job, options, script = self._get_job(), self.options(), self.script.toPlainText()
         if job is None:
             self._show_problems([Problem("", tr("The form has errors."), tr("Fix them first."))])
             return
@@ -168,6 +171,7 @@ class SlurmDialog(QDialog):
         self.submitted.emit(outcome)
 
     def _on_failed(self, error: Exception) -> None:
+        """Show that an unexpected error has prevented the submission, and raise the error, so that it is logged."""
         self._on_submitted([Problem("", tr("The run couldn't be submitted."), tr("See the window's log for details."))])
         raise error
 
