@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PySide6.QtCore import QObject, Signal
@@ -26,6 +26,13 @@ GAP_S = 10.0
 """Maximum seconds between two samples of a run that isn't paused. Samples are usually one second apart."""
 
 _JOULES_PER_WH = 3600.0
+
+
+class BestValue(NamedTuple):
+    """Best value of a metric, and the epoch that reached it."""
+
+    value: float
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -51,21 +58,21 @@ class ComparedRun:
     def title(self) -> str:
         return f"{self.number} · {run_title(self.summary)}"
 
-    def compute_x(self, values_of: Steps | Validations, over: Over) -> Floats:
+    def compute_x(self, logged: Steps | Validations, over: Over) -> Floats:
         """Return the x values of logged figures: steps, fractional epochs or seconds, depending on `over`.
 
         Returns an empty array for epochs if the number of steps per epoch is unknown.
         """
         if over == "time":
-            return values_of.seconds.values
+            return logged.seconds.values
         if over == "step":
-            return values_of.step.values
+            return logged.step.values
         plan = self.data.plan
-        return (
-            values_of.step.values / plan.steps_per_epoch if plan is not None and plan.steps_per_epoch else np.empty(0)
-        )
+        if plan is None or not plan.steps_per_epoch:
+            return np.empty(0)
+        return logged.step.values / plan.steps_per_epoch
 
-    def find_best(self, measure: Measure) -> tuple[float, int] | None:
+    def find_best(self, measure: Measure) -> BestValue | None:
         """Return the best value of a metric and its epoch. Return None if the run has no finite value of it.
 
         Of several epochs with that value, the one with the lowest loss is returned, as for the best checkpoint.
@@ -75,8 +82,9 @@ class ComparedRun:
             return None
         values = columns[measure.id].values
         losses = columns["loss"].values if "loss" in columns else np.zeros_like(values)
+        # Sort by the value, then by the loss. NaN is sorted last.
         index = int(np.lexsort((losses, -values if measure.higher_is_better else values))[0])
-        return float(values[index]), int(self.data.validations.epoch.values[index])
+        return BestValue(float(values[index]), int(self.data.validations.epoch.values[index]))
 
     @property
     def images_per_second(self) -> float | None:
@@ -85,9 +93,9 @@ class ComparedRun:
         The first value is excluded if there are others, because it includes warm-up.
         """
         rates = self.data.steps.images_per_second.values
-        rates = rates[1:] if len(rates) > 1 else rates
-        rates = rates[np.isfinite(rates)]
-        return float(np.median(rates)) if len(rates) else None
+        warm_rates = rates[1:] if len(rates) > 1 else rates
+        known_rates = warm_rates[np.isfinite(warm_rates)]
+        return float(np.median(known_rates)) if len(known_rates) else None
 
     @property
     def energy_wh(self) -> float | None:
@@ -109,9 +117,9 @@ def _integrate_power(seconds: Floats, power_w: Floats) -> float | None:
     if is_known.sum() < 2:
         return None
     seconds, power_w = seconds[is_known], power_w[is_known]
-    lengths = np.diff(seconds)
-    middles = (power_w[1:] + power_w[:-1]) / 2
-    return float(np.sum(np.where(lengths <= GAP_S, lengths * middles, 0.0)))
+    intervals_s = np.diff(seconds)
+    mean_power_w = (power_w[1:] + power_w[:-1]) / 2
+    return float(np.sum(np.where(intervals_s <= GAP_S, intervals_s * mean_power_w, 0.0)))
 
 
 class LogLoader(QObject):
@@ -130,15 +138,15 @@ class LogLoader(QObject):
     complete = Signal()
     _loaded = Signal(int, object, object)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
-        self._generation = 0
+        self._generation = 0  # number of the current request, which tells outdated results apart
         self._thread: threading.Thread | None = None
         self._stop_event = threading.Event()
-        self._loaded.connect(self._report)
+        self._loaded.connect(self._on_loaded)
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
-        """Read `runs`, each with its index among the compared runs."""
+        """Start a thread that reads `runs`, each with its index among the compared runs."""
         self.stop()
         self._stop_event = threading.Event()
         self._thread = threading.Thread(
@@ -148,10 +156,11 @@ class LogLoader(QObject):
 
     @property
     def running(self) -> bool:
+        """True until all runs of the last request have been read or `stop` has been called."""
         return self._thread is not None
 
     def stop(self) -> None:
-        """Stop reading, and discard results that haven't been delivered."""
+        """Let the thread stop reading, and discard results that haven't been delivered."""
         self._generation += 1
         self._stop_event.set()
         self._thread = None
@@ -179,7 +188,7 @@ class LogLoader(QObject):
                 return
         emit_safely(self._loaded, generation, None, None)
 
-    def _report(self, generation: int, run_id: str | None, result: ComparedRun | str) -> None:
+    def _on_loaded(self, generation: int, run_id: str | None, result: ComparedRun | str) -> None:
         """Emit a result of the worker thread on the GUI thread. Results of earlier requests are ignored."""
         if generation != self._generation:
             return
@@ -208,4 +217,5 @@ def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> Compar
             data.apply_all(events)
     finally:
         reader.close()
-    return ComparedRun(series, summary, data.started.job if data.started is not None else run.job(), data)
+    job = data.started.job if data.started is not None else run.job()
+    return ComparedRun(series, summary, job, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,11 +42,13 @@ def create_rows(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return all rows of the comparison table, with a heading for each section."""
     if not runs:
         return []
-    differing = create_difference_rows(runs)
-    heading = Row(
-        tr("Differences between the jobs") if differing else tr("The jobs are identical") if len(runs) > 1 else ""
-    )
-    return [Row(tr("Results")), *create_result_rows(runs), *([heading] if heading.title else []), *differing]
+    rows = [Row(tr("Results")), *create_result_rows(runs)]
+    differences = create_difference_rows(runs)
+    if differences:
+        rows += [Row(tr("Differences between the jobs")), *differences]
+    elif len(runs) > 1:
+        rows.append(Row(tr("The jobs are identical")))
+    return rows
 
 
 def create_result_rows(runs: Sequence[ComparedRun]) -> list[Row]:
@@ -55,8 +57,7 @@ def create_result_rows(runs: Sequence[ComparedRun]) -> list[Row]:
     The best values of a row are marked if at least two runs have one.
     """
     is_completed = [run.summary.state == "completed" for run in runs]
-    seconds = [run.summary.seconds for run in runs]
-    energy = [run.energy_wh for run in runs]
+    measures = filter(None, (find_measure(runs, name) for name in list_measures(runs)))
     return [
         Row(
             tr("State"),
@@ -64,11 +65,7 @@ def create_result_rows(runs: Sequence[ComparedRun]) -> list[Row]:
             tips=tuple(run.summary.cause for run in runs),
         ),
         Row(tr("Steps"), tuple(_format_steps(run) for run in runs), help=tr("Completed and planned steps")),
-        *(
-            _create_metric_row(runs, measure)
-            for name in list_measures(runs)
-            if (measure := find_measure(runs, name)) is not None
-        ),
+        *(_create_metric_row(runs, measure) for measure in measures),
         _create_figure_row(
             tr("Speed"),
             [run.images_per_second for run in runs],
@@ -78,16 +75,16 @@ def create_result_rows(runs: Sequence[ComparedRun]) -> list[Row]:
         ),
         _create_figure_row(
             tr("Duration"),
-            seconds,
+            [run.summary.seconds for run in runs],
             duration,
-            among=is_completed,
+            can_be_best=is_completed,
             help_text=tr("The best of the completed runs is marked"),
         ),
         _create_figure_row(
             tr("Energy"),
-            energy,
-            lambda value: f"{localized(value, 2)} Wh" if value < 100 else f"{localized(value)} Wh",
-            among=is_completed,
+            [run.energy_wh for run in runs],
+            lambda value: f"{localized(value, 2 if value < 100 else 0)} Wh",
+            can_be_best=is_completed,
             help_text=tr(
                 "Energy used during the run by the devices that report power; the best of the completed runs is marked"
             ),
@@ -159,17 +156,19 @@ def format_field(run: ComparedRun, name: str) -> str:
 
 def _create_metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     """Return a row with each run's best value of a metric and its epoch. The best of all is marked."""
-    best_values = [run.find_best(measure) for run in runs]  # value and epoch, or None
-    epochs = [best[1] if best is not None else 0 for best in best_values]
+    best_values = [run.find_best(measure) for run in runs]
     row = _create_figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
-        [best[0] if best is not None else None for best in best_values],
+        [best.value if best is not None else None for best in best_values],
         partial(metric_value, percent=measure.percent, decimals=2),
         is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),
     )
-    texts = tuple(f"{text}  (epoch {epoch})" if epoch else text for text, epoch in zip(row.texts, epochs, strict=True))
-    return Row(row.title, texts, row.best, row.help)
+    texts = tuple(
+        f"{text}  (epoch {best.epoch})" if best is not None else text
+        for text, best in zip(row.texts, best_values, strict=True)
+    )
+    return replace(row, texts=texts)
 
 
 def _create_figure_row(
@@ -178,8 +177,8 @@ def _create_figure_row(
     format_value: Callable[[float], str],
     *,
     is_higher_better: bool = False,
-    among: Sequence[bool] | None = None,
-    help_text: str = "",
+    can_be_best: Sequence[bool] | None = None,
+    help_text: str,
 ) -> Row:
     """Return a row of figures in which the best one is marked.
 
@@ -188,17 +187,20 @@ def _create_figure_row(
         values: Figure of each run, by series (the run's index), or None if it is unknown.
         format_value: Formats a figure.
         is_higher_better: True if the highest figure is the best one, otherwise the lowest is.
-        among: For each run, True if it can be the best one. None if all can.
+        can_be_best: For each run, True if it can be the best one. None if all can.
         help_text: Tool tip of the title.
     """
-    counted = {
-        series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
+    candidates = {
+        series: value
+        for series, value in enumerate(values)
+        if value is not None and (can_be_best is None or can_be_best[series])
     }
     best: frozenset[int] = frozenset()
-    if len(set(counted.values())) > 1:
-        top = max(counted.values()) if is_higher_better else min(counted.values())
-        best = frozenset(series for series, value in counted.items() if value == top)
-    return Row(title, tuple(NOT_KNOWN if value is None else format_value(value) for value in values), best, help_text)
+    if len(set(candidates.values())) > 1:
+        best_value = max(candidates.values()) if is_higher_better else min(candidates.values())
+        best = frozenset(series for series, value in candidates.items() if value == best_value)
+    texts = tuple(NOT_KNOWN if value is None else format_value(value) for value in values)
+    return Row(title, texts, best, help_text)
 
 
 def _format_steps(run: ComparedRun) -> str:

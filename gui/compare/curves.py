@@ -34,8 +34,8 @@ class CompareCurves(QWidget):
     Training figures are smoothed. From the ninth run on, lines are dashed.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.group = PlotGroup("count", parent=self)
         self.over: Over = "step"
         self.plots: dict[str, LinePlot] = {
@@ -45,8 +45,8 @@ class CompareCurves(QWidget):
             "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
         self._runs: Sequence[ComparedRun] = ()
-        self._weight = 0.0  # of the smoothing
-        self._log = False  # True if the axes of the losses are logarithmic
+        self._smoothing_weight = 0.0
+        self._is_log = False  # True if the axes of the losses are logarithmic
         self._names = RichLabel(wordWrap=True)  # names of the runs, for saved images
         self._names.hide()
         self._grid = QGridLayout()
@@ -74,13 +74,13 @@ class CompareCurves(QWidget):
 
     def set_smoothing(self, weight: float) -> None:
         """Set the weight of the moving average for training figures. A weight of 0 disables smoothing."""
-        self._weight = weight
+        self._smoothing_weight = weight
         for plot in self.plots.values():
             plot.set_smoothing(weight)
 
     def set_log(self, is_log: bool) -> None:
         """Draw losses over a logarithmic axis if `is_log`."""
-        self._log = is_log
+        self._is_log = is_log
         for key in ("loss", f"{_VALIDATION}loss"):
             if key in self.plots:
                 self.plots[key].set_log(is_log)
@@ -94,11 +94,11 @@ class CompareCurves(QWidget):
             plot.remove_lines()
             for run in runs:
                 self._add_line(key, plot, run)
-            plot.set_smoothing(self._weight)
+            plot.set_smoothing(self._smoothing_weight)
             plot.setVisible(not key.startswith(_VALIDATION) or key in logged)
         self._arrange(is_forced=True)
         positions = [
-            run.compute_x(values, self.over) for run in runs for values in (run.data.steps, run.data.validations)
+            run.compute_x(logged, self.over) for run in runs for logged in (run.data.steps, run.data.validations)
         ]
         self.group.set_extent(0.0, max((float(x.max()) for x in positions if len(x)), default=1.0))
 
@@ -116,14 +116,17 @@ class CompareCurves(QWidget):
         self._arrange()
 
     def _add_line(self, key: str, plot: LinePlot, run: ComparedRun) -> None:
-        """Add a line for a run if it has logged the quantity."""
-        name = key.removeprefix(_VALIDATION)
-        is_validation = name != key
-        values_of: Steps | Validations = run.data.validations if is_validation else run.data.steps
-        column: Column | None = (
-            run.data.validations.measures.get(name) if is_validation else getattr(run.data.steps, name)
-        )
-        x = run.compute_x(values_of, self.over)
+        """Add a line for a run if it has logged the quantity with this key."""
+        is_validation = key.startswith(_VALIDATION)
+        logged: Steps | Validations
+        column: Column | None
+        if is_validation:
+            logged = run.data.validations
+            column = logged.measures.get(key.removeprefix(_VALIDATION))
+        else:
+            logged = run.data.steps
+            column = getattr(logged, key)
+        x = run.compute_x(logged, self.over)
         if column is None or not len(column) or not len(x):
             return
         line = LineStyle(
@@ -144,15 +147,14 @@ class CompareCurves(QWidget):
                 continue
             measure = find_measure(runs, name)
             heading = _make_title(find_measure_title(runs, name))
-            plot = (
-                create_percent_plot(heading, self.group)
-                if measure and measure.percent
-                else LinePlot(heading, self.group)
-            )
+            if measure is not None and measure.percent:
+                plot = create_percent_plot(heading, self.group)
+            else:
+                plot = LinePlot(heading, self.group)
             self.plots[key] = plot
             self._prepare(plot)
             if name == "loss":
-                plot.set_log(self._log)
+                plot.set_log(self._is_log)
 
     def _prepare(self, plot: LinePlot) -> None:
         """Set the size and the texts of a new plot, without showing it."""
@@ -161,7 +163,7 @@ class CompareCurves(QWidget):
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text(tr("Not logged"))
 
-    def _arrange(self, is_forced: bool = False) -> None:
+    def _arrange(self, *, is_forced: bool = False) -> None:
         """Arrange the plots in as many columns as fit, if this number has changed or `is_forced` is True."""
         columns = max(1, min(3, self.width() // theme.scale_pixels(_MIN_WIDTH)))
         if columns == self._columns and not is_forced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QPointF, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent
@@ -31,16 +32,16 @@ class Legend(QWidget):
 
     changed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.boxes: dict[int, QCheckBox] = {}
+    def __init__(self) -> None:
+        super().__init__()
+        self.boxes: dict[int, QCheckBox] = {}  # by index among the compared runs
         self.setAccessibleName(tr("Runs compared"))
         self._inside = QWidget()
         self._flow = FlowLayout(self._inside, spacing=12, line_spacing=2)
         self._scroll = scroll_panel(self._inside)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self.all = _button(tr("All"), tr("Show all runs"), lambda: self._show_all(True))
-        self.none = _button(tr("None"), tr("Hide all runs"), lambda: self._show_all(False))
+        self.all = _create_link(tr("All"), tr("Show all runs"), partial(self._set_all_checked, True))
+        self.none = _create_link(tr("None"), tr("Hide all runs"), partial(self._set_all_checked, False))
         self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=10), 1)))
         theme.notifier.changed.connect(self.recolor)
 
@@ -85,7 +86,7 @@ class Legend(QWidget):
         needed = self._flow.heightForWidth(max(1, self._scroll.viewport().width()))
         self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))
 
-    def _show_all(self, is_checked: bool) -> None:
+    def _set_all_checked(self, is_checked: bool) -> None:
         """Check or uncheck all boxes, and emit `changed` once."""
         for box in self.boxes.values():
             with QSignalBlocker(box):
@@ -117,5 +118,5 @@ def _shorten(title: str) -> str:
     return text.replace("&", "&&")
 
 
-def _button(text: str, name: str, on_click: Callable[[], None]) -> QToolButton:
-    return tool_button(on_click, text=text, style="link", name=name, tip=name)
+def _create_link(text: str, name: str, act: Callable[[], None]) -> QToolButton:
+    return tool_button(act, text=text, style="link", name=name, tip=name)

@@ -34,6 +34,7 @@ from gui.widgets.run_drag import run_ids_in
 from gui.widgets.tab_order import order_tabs
 
 _EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare.")
+_EMPTY_PAGE, _COMPARISON_PAGE = range(2)
 _REFRESH_MS = 5000
 _PAUSE_FACTOR = 20
 """Pause between two reads of active runs, as a multiple of the duration of a read."""
@@ -52,14 +53,13 @@ class ComparePage(QWidget):
     message = Signal(str, str)
     loaded = Signal()
 
-    def __init__(self, run_list: RunList | None = None, parent: QWidget | None = None) -> None:
+    def __init__(self, run_list: RunList) -> None:
         """Create the page. Folders of the runs in `run_list` can be dropped on it."""
-        super().__init__(parent)
-        self._run_list = run_list or RunList(self)
+        super().__init__()
+        self._run_list = run_list
         styled(self, "panel", name=tr("Compared runs page"))
-        # By series: runs that have been read, and all runs to compare.
-        self.runs: dict[int, ComparedRun] = {}
-        self._requested: dict[int, RunFolder] = {}
+        self.runs: dict[int, ComparedRun] = {}  # runs that have been read, by index in the comparison
+        self._requested: dict[int, RunFolder] = {}  # all runs to compare, by index
         self._unread_reasons: dict[str, str] = {}  # by run id, "" for a run that has vanished
         self._read_start = 0.0  # monotonic time in seconds
         self._loader = LogLoader(self)
@@ -86,7 +86,7 @@ class ComparePage(QWidget):
         self.clear()
         root = paths.runs_folder()
         self._requested = {series: RunFolder(root / run_id) for series, run_id in enumerate(dict.fromkeys(run_ids))}
-        self._stack.setCurrentIndex(1 if self._requested else 0)
+        self._stack.setCurrentIndex(_COMPARISON_PAGE if self._requested else _EMPTY_PAGE)
         self._read(self._requested)
         self._show_state()
 
@@ -110,7 +110,7 @@ class ComparePage(QWidget):
         self.runs, self._requested, self._unread_reasons = {}, {}, {}
         self.legend.clear()
         self._show_runs()
-        self._stack.setCurrentIndex(0)
+        self._stack.setCurrentIndex(_EMPTY_PAGE)
 
     def close_work(self) -> None:
         """Stop reading when the window closes."""
@@ -162,7 +162,7 @@ class ComparePage(QWidget):
         self._redraw_timer.timeout.connect(self._show_runs)
 
     def _read(self, runs: dict[int, RunFolder]) -> None:
-        """Read the logs of `runs`, by series number, on a worker thread."""
+        """Read the logs of `runs`, by index in the comparison, on a worker thread."""
         self._read_start = time.monotonic()
         if runs:
             self._loader.start(list(runs.items()))
@@ -191,7 +191,7 @@ class ComparePage(QWidget):
         self.loaded.emit()
 
     def _list_active_runs(self) -> dict[int, RunFolder]:
-        """Return the runs whose logs may still grow, by series number: those that are waiting, starting or running."""
+        """Return the runs whose logs may still grow, by index: those that are waiting, starting or running."""
         return {
             series: run
             for series, run in self._requested.items()
@@ -201,8 +201,9 @@ class ComparePage(QWidget):
     def _schedule_refresh(self) -> None:
         """Read active runs again after a pause while the page is visible. Slow reads lengthen the pause."""
         if self.isVisible() and not self._loader.running and self._list_active_runs():
-            took_ms = 1000 * (time.monotonic() - self._read_start)
-            self._refresh_timer.start(max(_REFRESH_MS, min(int(_PAUSE_FACTOR * took_ms), 10 * _REFRESH_MS)))
+            read_ms = 1000 * (time.monotonic() - self._read_start)
+            pause_ms = min(int(_PAUSE_FACTOR * read_ms), 10 * _REFRESH_MS)
+            self._refresh_timer.start(max(_REFRESH_MS, pause_ms))
 
     def _refresh(self) -> None:
         """Read the logs of the active runs again."""
@@ -225,12 +226,12 @@ class ComparePage(QWidget):
         self.curves.show_runs([run for run in self._list_read_runs() if run.series in checked])
 
     def _show_state(self) -> None:
-        """Show the number of runs, the progress of reading them, and unreadable runs."""
+        """Show the number of runs, the progress of reading them, and unreadable runs. Enable saving if one was read."""
         count = len(self._requested)
         self._title.setText(
             tr("Compare {count} runs").format(count=localized(count)) if count != 1 else tr("Compare 1 run")
         )
-        lost = [
+        vanished = [
             tr("{run_id} can no longer be read.").format(run_id=run_id)
             for run_id, reason in self._unread_reasons.items()
             if not reason
@@ -241,7 +242,7 @@ class ComparePage(QWidget):
             for series, run in self._requested.items()
         )
         reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
-        self._state.setText(" ".join([*reading, *lost, list_unread_runs(unread)]).strip())
+        self._state.setText(" ".join([*reading, *vanished, list_unread_runs(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
     def save_curves(self, path: Path) -> None:

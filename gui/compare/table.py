@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QTableView, QWidget
+from PySide6.QtWidgets import QTableView
 
 from gui.compare.table_model import CompareModel
 from gui.style import theme
@@ -25,8 +25,8 @@ class CompareTable(QTableView):
     Columns fit their contents, unless the user has resized them.
     """
 
-    def __init__(self, model: CompareModel, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, model: CompareModel) -> None:
+        super().__init__()
         self._fitted_widths: dict[int, int] = {}  # by column
         self.setModel(model)
         self.setAccessibleName(tr("Compared runs"))
@@ -62,7 +62,8 @@ class CompareTable(QTableView):
     def _fit(self) -> None:
         """Fit the columns that the user hasn't resized to their contents, up to a maximum width."""
         for column in range(self.model().columnCount()):
-            if self.columnWidth(column) == self._fitted_widths.get(column, self.columnWidth(column)):
+            is_resized_by_user = self.columnWidth(column) != self._fitted_widths.get(column, self.columnWidth(column))
+            if not is_resized_by_user:
                 # Qt doesn't include the style sheet's padding of items.
                 content = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
                 self.setColumnWidth(column, min(theme.scale_pixels(_MAX_COLUMN_WIDTH), content + 2 * ITEM_PADDING))

@@ -20,9 +20,9 @@ from gui.widgets.column_model import NOTHING, Index
 BEST = "★ "
 
 
-def _list_headers(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Return the ids of the runs (columns) and the titles of the rows of a table."""
-    return [run.summary.run_id for run in runs], [row.title for row in table]
+def _list_headers(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Return the ids of the runs, which are the columns of the table, and the titles of its rows."""
+    return [run.summary.run_id for run in runs], [row.title for row in rows]
 
 
 class CompareModel(QAbstractTableModel):
@@ -120,14 +120,13 @@ def generate_curve_rows(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
     for run in runs:
         head = [run.summary.run_id, run.summary.name]
         steps, validations = run.data.steps, run.data.validations
-        figures = [getattr(steps, name).values for name in STEP_FIGURES]
-        for position, values in _generate_points(run, steps, figures):
+        step_figures = [getattr(steps, name).values for name in STEP_FIGURES]
+        for position, values in _generate_points(run, steps, step_figures):
             yield [*head, *position, *values, *("" for _ in names)]
         unknown = [float("nan")] * len(validations.step)
-        figures = [
-            column.values if (column := validations.measures.get(name)) is not None else unknown for name in names
-        ]
-        for position, values in _generate_points(run, validations, figures):
+        measures = validations.measures
+        metrics = [measures[name].values if name in measures else unknown for name in names]
+        for position, values in _generate_points(run, validations, metrics):
             yield [*head, *position, *("" for _ in STEP_FIGURES), *values]
 
 
@@ -146,17 +145,22 @@ class _Point(NamedTuple):
 
 
 def _generate_points(
-    run: ComparedRun, values_of: Steps | Validations, figures: Sequence[Floats | list[float]]
+    run: ComparedRun, logged: Steps | Validations, figures: Sequence[Floats | list[float]]
 ) -> Iterator[_Point]:
-    """Yield the position and the `figures` of each logged step or validation, as texts for a CSV file."""
-    epochs = run.compute_x(values_of, "epoch")
-    positions = (
-        values_of.step.values,
-        epochs if len(epochs) else [float("nan")] * len(values_of.step),
-        values_of.seconds.values,
+    """Yield the position and the `figures` of each logged step or validation, as texts for a CSV file.
+
+    Each of the `figures` has a value for each step or validation.
+    """
+    epochs = run.compute_x(logged, "epoch")
+    columns = (
+        logged.step.values,
+        epochs if len(epochs) else [float("nan")] * len(logged.step),
+        logged.seconds.values,
+        *figures,
     )
-    for cells, *values in zip(zip(*positions, strict=True), *figures, strict=True):
-        yield _Point([_format_number(value) for value in cells], [_format_number(value) for value in values])
+    for cells in zip(*columns, strict=True):
+        texts = [_format_number(value) for value in cells]
+        yield _Point(texts[:3], texts[3:])
 
 
 def _format_number(value: float) -> str:

@@ -21,6 +21,7 @@ from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
+from gui.sources.run_list import RunList
 from gui.style import theme
 from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
@@ -29,7 +30,7 @@ from tests.support.widgets import OpenWindow, join_visible_texts
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> ComparePage:
-    created = ComparePage()
+    created = ComparePage(RunList())
     qtbot.addWidget(created, before_close_func=lambda page: page.close_work())
     created.resize(1000, 800)
     created.show()
