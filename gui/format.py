@@ -164,6 +164,11 @@ def throughput(bytes_per_s: float) -> str:
     return f"{localized(bytes_per_s / 1e9, 2)} GB/s"
 
 
+def capitalize(text: str) -> str:
+    """Return `text` with its first letter in upper case. Unlike in `str.capitalize`, other letters don't change."""
+    return text[:1].upper() + text[1:]
+
+
 def clock(seconds: float, now: float | None = None) -> str:
     """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't the day of `now`.
 

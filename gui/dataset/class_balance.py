@@ -15,9 +15,10 @@ from gui.widgets.legend import SWATCH, draw_swatch
 
 ROW, HEAD = 24, 20
 """Heights in pixels of a row and of the title, at a text size of 100%."""
-_GAP, _TRAIN, _VAL = 8, 9, 5
-_EDGE = 4
-"""Width of the margins in pixels."""
+_GAP, _EDGE = 8, 4
+"""Widths in pixels of the gaps between the columns and of the margins."""
+_TRAIN_HEIGHT, _VAL_HEIGHT = 9, 5
+"""Heights in pixels of the bars of the training and the validation split."""
 
 
 class ClassBalance(QWidget):
@@ -26,11 +27,11 @@ class ClassBalance(QWidget):
     The longest bar of each split has the full width, so that splits of different sizes can be compared.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._report: DatasetReport | None = None
-        self._values: list[list[float]] = []
-        self._texts: list[str] = []
+        self._values: list[list[float]] = []  # by class and split
+        self._texts: list[str] = []  # values of all splits, by class
         self.setAccessibleName(tr("Counts per class"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
@@ -102,11 +103,12 @@ class ClassBalance(QWidget):
         A class with samples gets at least one pixel.
         """
         scheme = theme.colors()
-        heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
+        values = self._values[row]
+        heights = (_TRAIN_HEIGHT, _VAL_HEIGHT) if len(values) > 1 else (_TRAIN_HEIGHT + _VAL_HEIGHT,)
         y = area.top() + (area.height() - sum(heights)) / 2
-        for split, height in enumerate(heights[: len(self._values[row])]):
+        for split, (value, height) in enumerate(zip(values, heights, strict=False)):
             width = area.width() * self.compute_bar_fraction(row, split)
-            bar = QRectF(area.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
+            bar = QRectF(area.left(), y, max(width, 1.0 if value else 0.0), height)
             # Position and fill pattern distinguish the splits, in addition to color.
             fill = QBrush(
                 QColor(scheme.accent), Qt.BrushStyle.SolidPattern if split == 0 else Qt.BrushStyle.Dense4Pattern
@@ -125,7 +127,8 @@ def _get_class_value(split: SplitReport, name: str) -> float:
 def _format_class_value(split: SplitReport, name: str) -> str:
     """Format the value of a class in a split, as in "1,204" or "31.2%"."""
     value = _get_class_value(split, name)
-    return f"{localized(100 * value, 1)}%" if name in split.shares and not split.objects else localized(value)
+    is_fraction = name in split.shares and not split.objects
+    return f"{localized(100 * value, 1)}%" if is_fraction else localized(value)
 
 
 def _describe_unit(report: DatasetReport) -> str:

@@ -9,10 +9,11 @@ import msgspec
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Interpretation, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
-from gui.format import counted, localized
+from gui.format import capitalize, counted, localized
 from gui.translation import tr
 
 NAMED_UNREADABLE = 200
+"""Maximum number of unreadable files that are listed."""
 MAX_VALUES = 24
 """Maximum number of mask values that are listed."""
 
@@ -43,15 +44,11 @@ def get_format_title(report: DatasetReport) -> str:
     return capitalize(report.title or _find_kind(report).title)
 
 
-def capitalize(text: str) -> str:
-    """Return `text` with its first letter in upper case. Other letters don't change."""
-    return text[:1].upper() + text[1:]
-
-
 def describe_dataset(report: DatasetReport) -> str:
     """Describe the format, splits, image sizes and unreadable files of a dataset in a few lines."""
     splits = ", ".join(
-        f"{s.name} {localized(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
+        f"{split.name} {localized(split.images)}{' (drawn from train)' if split.is_drawn else ''}"
+        for split in report.splits
     )
     lines = [f"{_describe_format_and_kind(report)} · {splits}", describe_evidence(report)]
     if report.sizes is not None:
@@ -74,11 +71,11 @@ def _describe_format_and_kind(report: DatasetReport) -> str:
 
     The kind is left out if it is the title of the format.
     """
-    kind = _find_kind(report).title
+    kind = _find_kind(report)
     text = get_format_title(report)
-    if kind and kind != report.title:
-        text = f"{text}: {kind}" if report.title else capitalize(kind)
-    return text if _find_kind(report).sample != "image" else f"{text}, {describe_channels(report.channels)}"
+    if report.title and kind.title and kind.title != report.title:
+        text = f"{text}: {kind.title}"
+    return text if kind.sample != "image" else f"{text}, {describe_channels(report.channels)}"
 
 
 # Folders with conflicting evidence
@@ -93,13 +90,8 @@ def make_question(report: DatasetReport) -> str:
 
 def list_evidence(reading: Interpretation) -> str:
     """List the facts for and against an interpretation of the folder, with one sentence per line."""
-    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _list_facts(reading) if facts]
-    return "\n".join(lines)
-
-
-def _list_facts(reading: Interpretation) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the facts for an interpretation of the folder and those against it, each with a title."""
-    return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
+    facts_by_title = {tr("Found"): reading.evidence, tr("Speaks against it"): reading.against}
+    return "\n".join(f"{title}: {'; '.join(facts)}." for title, facts in facts_by_title.items() if facts)
 
 
 def find_choice(reading: Interpretation, report: DatasetReport) -> Choice:
@@ -112,22 +104,21 @@ def find_choice(reading: Interpretation, report: DatasetReport) -> Choice:
             if _is_choice_of(choice, reading):
                 return choice
     task = load_catalogue().task(reading.task)
-    named = (
-        f"{task.title} with {reading.title}" if task is not None else tr("Read as {title}").format(title=reading.title)
-    )
-    return Choice(named, {"format": reading.format, "task": reading.task})
+    title = tr("Read as {title}").format(title=reading.title)
+    if task is not None:
+        title = f"{task.title} with {reading.title}"
+    return Choice(title, {"format": reading.format, "task": reading.task})
 
 
 def remove_reading_choices(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
     """Return `problems` without the choices that the report already lists as interpretations of the folder."""
     readings = report.readings if report is not None else ()
+
+    def is_listed(choice: Choice) -> bool:
+        return any(_is_choice_of(choice, reading) for reading in readings)
+
     return tuple(
-        msgspec.structs.replace(
-            problem,
-            choices=tuple(
-                choice for choice in problem.choices if not any(_is_choice_of(choice, reading) for reading in readings)
-            ),
-        )
+        msgspec.structs.replace(problem, choices=tuple(choice for choice in problem.choices if not is_listed(choice)))
         for problem in problems
     )
 
@@ -160,25 +151,33 @@ def describe_objects(split: SplitReport) -> str:
 
 
 def list_mask_values(report: DatasetReport) -> str:
-    """Return the most frequent mask values with their classes, one per line, or "" for datasets without masks."""
+    """Return the most frequent mask values with their classes, one per line, or "" for datasets without masks.
+
+    They keep the order that they have in the report.
+    """
     values = report.mask_values
+    if not values:
+        return ""
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
-    lines = [
+    lines = [tr("Values in the masks, with their shares of the pixels")]
+    lines += [
         f"{each.value}: {each.class_name or 'no class'}, {localized(100 * each.share, 1)}%, "
         f"{counted(each.masks, 'mask')}"
         for each in values
         if each in frequent
     ]
-    more = [f"and {localized(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
-    return "\n".join([tr("Values in the masks, with their shares of the pixels"), *lines, *more]) if values else ""
+    if len(values) > len(frequent):
+        lines.append(f"and {localized(len(values) - len(frequent))} more values")
+    return "\n".join(lines)
 
 
 def list_class_counts(report: DatasetReport) -> str:
     """Return the number of samples of each class and split, one class per line."""
-    return "\n".join(
-        f"{name}: {', '.join(f'{split.name} {describe_class_count(split, name)}' for split in report.splits)}"
-        for name in report.classes
-    )
+    lines = []
+    for name in report.classes:
+        counts = (f"{split.name} {describe_class_count(split, name)}" for split in report.splits)
+        lines.append(f"{name}: {', '.join(counts)}")
+    return "\n".join(lines)
 
 
 def list_unreadable_files(report: DatasetReport) -> str:
@@ -200,6 +199,6 @@ def describe_class_count(split: SplitReport, name: str) -> str:
 
 
 def _list_unreadable_names(report: DatasetReport) -> str:
-    """Return the names of the first unreadable files."""
-    shown = ", ".join(bad.path for bad in report.unreadable[:3])
-    return shown + (", …" if report.unreadable_count > 3 else ".")
+    """Return the names of the first unreadable files, which end the sentence."""
+    names = ", ".join(bad.path for bad in report.unreadable[:3])
+    return names + (", …" if report.unreadable_count > 3 else ".")

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QWidget,
 )
 
 from engine.contract.dataset import Example, PreviewImage
@@ -40,26 +39,25 @@ class ExampleList(QListWidget):
 
     opened = Signal(int)
 
-    def __init__(self, side: int, *, strip: bool, captions: bool = True, parent: QWidget | None = None) -> None:
+    def __init__(self, side: int, *, strip: bool, captions: bool = True) -> None:
         """Create an empty list.
 
         Args:
             side: Side length of an image in screen pixels.
             strip: Arrange the images in one row instead of a grid.
             captions: Show the classes below the images.
-            parent: Parent widget.
         """
-        super().__init__(parent)
+        super().__init__()
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}  # by row, as read
         self._clouds: dict[int, PointCloud | None] = {}  # by row
         self._direction = Direction()  # that point clouds are seen from
         self._drag_start: QPointF | None = None  # position of the pointer while a point cloud is turned
         self._pixmaps: dict[int, QPixmap] = {}  # by row, in the size of the list
-        # by sample, or None if the images in the folder are shown
+        # Rendered training images by sample, or None if the images in the folder are shown.
         self._rendered: dict[int, PreviewImage] | None = None
         self._side = side
-        self._strip, self._captions = strip, captions
+        self._is_strip, self._has_captions = strip, captions
         self.setAccessibleName(tr("Examples"))
         self.setViewMode(QListView.ViewMode.IconMode)
         self.setMovement(QListView.Movement.Static)
@@ -88,7 +86,7 @@ class ExampleList(QListWidget):
         self._direction = Direction()
         self.clear()
         for example in self.examples:
-            self.addItem(QListWidgetItem(example.class_name if self._captions else ""))
+            self.addItem(QListWidgetItem(example.class_name if self._has_captions else ""))
             self._update_texts(self.count() - 1)
         self._fit_items()
         self.setCurrentRow(row)  # the selected example, which may be rendered differently
@@ -113,21 +111,20 @@ class ExampleList(QListWidget):
     def image(self, row: int) -> QPixmap:
         """Return the image of the example at `row` in the size of the list, or a null image if it can't be read.
 
-        A point cloud is drawn from the current direction.
+        A point cloud is drawn from the current direction. The image is cached.
         """
         if row not in self._pixmaps:
             cloud = self._get_cloud(row)
-            image = (
-                self._decode_image(row)
-                if cloud is None
-                else cloud.draw(self._direction, round(self._side * self.devicePixelRatioF()))
-            )
+            if cloud is None:
+                image = self._decode_image(row)
+            else:
+                image = cloud.draw(self._direction, round(self._side * self.devicePixelRatioF()))
             self._pixmaps[row] = self._scale_to_side(image)
         return self._pixmaps[row]
 
     def _get_cloud(self, row: int) -> PointCloud | None:
         """Return the point cloud that the example at `row` shows, or None if it shows none or the list is a strip."""
-        if self._strip:
+        if self._is_strip:
             return None
         if row not in self._clouds:
             self._clouds[row] = PointCloud.of_image(self._decode_image(row))
@@ -153,8 +150,9 @@ class ExampleList(QListWidget):
         if self._drag_start is None:
             super().mouseMoveEvent(event)
             return
-        moved, self._drag_start = event.position() - self._drag_start, event.position()
-        self.set_direction(self._direction.after_drag(moved.x(), moved.y()))
+        movement = event.position() - self._drag_start
+        self._drag_start = event.position()
+        self.set_direction(self._direction.after_drag(movement.x(), movement.y()))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._drag_start = None
@@ -213,7 +211,7 @@ class ExampleList(QListWidget):
         """Fit the items to the side length of the images."""
         self._pixmaps.clear()
         width, caption = self._side + 2 * _PAD, self._compute_caption_height()
-        if self._strip:
+        if self._is_strip:
             self.setFixedHeight(width + caption + _STRIP_MARGIN)
         for row in range(self.count()):
             self.item(row).setSizeHint(QSize(width, width + caption))
@@ -221,7 +219,7 @@ class ExampleList(QListWidget):
 
     def _compute_caption_height(self) -> int:
         """Return the height of the captions in pixels, or 0 if no example has one."""
-        has_captions = self._captions and any(example.class_name for example in self.examples)
+        has_captions = self._has_captions and any(example.class_name for example in self.examples)
         return self.fontMetrics().height() + 2 if has_captions else 0
 
     def _scale_to_side(self, image: QImage) -> QPixmap:
@@ -232,8 +230,8 @@ class ExampleList(QListWidget):
         ratio = self.devicePixelRatioF()
         side = round(self._side * ratio)
         # Small images are enlarged without smoothing, so that their pixels are visible.
-        small = 2 * max(pixmap.width(), pixmap.height()) <= side
-        mode = Qt.TransformationMode.FastTransformation if small else Qt.TransformationMode.SmoothTransformation
+        is_small = 2 * max(pixmap.width(), pixmap.height()) <= side
+        mode = Qt.TransformationMode.FastTransformation if is_small else Qt.TransformationMode.SmoothTransformation
         fitted = pixmap.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)
         fitted.setDevicePixelRatio(ratio)
         return fitted

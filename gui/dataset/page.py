@@ -75,11 +75,11 @@ class DatasetPage(QWidget):
     closed = Signal()
     choice_made = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         styled(self, "panel", name=tr("Dataset page"))
         self._latest_report: DatasetReport | None = None  # last one shown, even if its format is unknown
-        self._report: DatasetReport | None = None  # the same if its format is known
+        self._report: DatasetReport | None = None  # the same report, or None if its format is unknown
         self._job: Job | None = None
         self._rendered: dict[tuple[int, int], PreviewImage] = {}  # by sample and epoch
         self._is_rendering_requested = False  # True once the images of the job have been requested
@@ -133,24 +133,24 @@ class DatasetPage(QWidget):
 
         The selected class remains selected if it still exists.
         """
-        if report is not None and report is self._latest_report:
+        if report is not None and report is self._latest_report:  # the page must also show None when it is created
             return
         if report is not self._latest_report:
             self.notice.show_message("")
         self._latest_report = report
         self._report = report if report is not None and report.format else None
         self._discard_rendered()
-        unclear = report if report is not None and not report.format and report.readings else None
-        if unclear is not None:
+        ambiguous = report if report is not None and not report.format and report.readings else None
+        self.question.show_report(ambiguous)
+        if ambiguous is not None:
             self.show_augmented(False)
-        self.question.show_report(unclear)
+            self._stack.setCurrentIndex(_QUESTION_PAGE)
+            self.title.setText(f"{Path(ambiguous.folder).name} · {dataset_format.make_question(ambiguous)}")
+            self.subtitle.setText("")
+            return
         if self._report is None:
-            self._stack.setCurrentIndex(_EMPTY_PAGE if unclear is None else _QUESTION_PAGE)
-            self.title.setText(
-                tr("Dataset")
-                if unclear is None
-                else f"{Path(unclear.folder).name} · {dataset_format.make_question(unclear)}"
-            )
+            self._stack.setCurrentIndex(_EMPTY_PAGE)
+            self.title.setText(tr("Dataset"))
             self.subtitle.setText("")
             return
         self._stack.setCurrentIndex(_REPORT_PAGE)
@@ -160,9 +160,9 @@ class DatasetPage(QWidget):
         values = dataset_format.list_mask_values(self._report)
         self.mask_values.setText(values)
         self.mask_values.setVisible(bool(values))
-        marked = "\n".join(filter(None, map(dataset_format.describe_objects, self._report.splits)))
-        self.objects.setText(marked)
-        self.objects.setVisible(bool(marked))
+        objects = "\n".join(filter(None, map(dataset_format.describe_objects, self._report.splits)))
+        self.objects.setText(objects)
+        self.objects.setVisible(bool(objects))
         self.problems.show_problems(self._report.problems)
         self._update_choices()
         self._show_examples()
@@ -178,7 +178,7 @@ class DatasetPage(QWidget):
     def set_job(self, job: Job | None) -> None:
         """Set the job whose training images are rendered, or None if it is invalid.
 
-        Rendered images are dropped only if a field that affects them has changed.
+        Rendered images are discarded only if a field that affects them has changed.
         """
         has_changed = _get_rendering_values(job) != _get_rendering_values(self._job)
         self._job = job
@@ -189,7 +189,7 @@ class DatasetPage(QWidget):
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
-        """Show the examples with or without augmentation."""
+        """Show the examples as augmented in the first epoch if there are training images, or as they are."""
         self.epoch_choice.setCurrentIndex(1 if augmented and self.epoch_choice.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
@@ -205,27 +205,28 @@ class DatasetPage(QWidget):
         """Offer the classes and epochs that can be shown. The current choices don't change if they are available."""
         assert self._report is not None
         selected = self.classes.currentText()
-        present = {name for example in self._report.examples for name in _list_classes(example)}
-        of_classes = [name for name in self._report.classes if name in present]
-        # Number of epochs that can be shown, or 0 without training images.
-        epochs = (
-            min(PREVIEW_EPOCHS, self._job.training.epochs if self._job is not None else PREVIEW_EPOCHS)
-            if self._list_training_samples()
-            else 0
-        )
+        names_with_examples = {name for example in self._report.examples for name in _list_classes(example)}
+        class_names = [name for name in self._report.classes if name in names_with_examples]
+        epochs = self._count_rendered_epochs()
         with QSignalBlocker(self.classes), QSignalBlocker(self.epoch_choice):
             self.classes.clear()
-            self.classes.addItems([ALL, *of_classes])
+            self.classes.addItems([ALL, *class_names])
             self.classes.setCurrentIndex(max(0, self.classes.findText(selected)))
             index = self.epoch_choice.currentIndex()
             self.epoch_choice.clear()
-            augmented = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
+            augmented = [f"as augmented in epoch {epoch}" for epoch in range(1, epochs + 1)]
             self.epoch_choice.addItems([tr("as they are"), *augmented])
             self.epoch_choice.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
-            widget.setVisible(len(of_classes) > 1)
+            widget.setVisible(len(class_names) > 1)
         for widget in (self._epoch_label, self.epoch_choice):
             widget.setVisible(epochs > 0)
+
+    def _count_rendered_epochs(self) -> int:
+        """Return the number of epochs whose training images can be rendered, or 0 without training images."""
+        if not self._list_training_samples():
+            return 0
+        return PREVIEW_EPOCHS if self._job is None else min(PREVIEW_EPOCHS, self._job.training.epochs)
 
     def _show_examples(self) -> None:
         """Show the examples of the selected class and epoch, and request missing rendered images."""
@@ -236,7 +237,7 @@ class DatasetPage(QWidget):
         epoch = max(0, self.epoch_choice.currentIndex())  # 0 for the images in the folder
         if epoch:
             examples = [example for example in examples if _can_render(example)]
-        images = {sample: image for (sample, of_epoch), image in self._rendered.items() if of_epoch == epoch}
+        images = {image.sample: image for image in self._rendered.values() if image.epoch == epoch}
         self.examples.show_examples(examples, images if epoch else None)
         self.examples.setVisible(bool(examples))
         if epoch and not self._is_rendering_requested:
@@ -290,7 +291,7 @@ class DatasetPage(QWidget):
     def _render(self) -> None:
         """Render the training images of the job, unless the page is hidden or the job is invalid."""
         if not self.isVisible():
-            self._is_rendering_requested = False
+            self._is_rendering_requested = False  # so that the images are requested when the page is shown
         elif self._job is None:
             self._show_problems((Problem("", tr("The form has errors."), tr("Correct the marked fields.")),))
         else:
@@ -317,7 +318,7 @@ class DatasetPage(QWidget):
         """Show why the images can't be rendered."""
         self._show_progress("")
         self.render_problem.show_problems(problems)
-        self._show_examples()
+        self._show_examples()  # shows the problems only if augmented images are selected
 
     def _show_progress(self, text: str) -> None:
         """Show `text` about the progress of rendering, if augmented images are selected."""
@@ -384,6 +385,7 @@ def _can_render(example: Example) -> bool:
 
 
 def _list_classes(example: Example) -> set[str]:
+    """Return the classes of an example, which may be several, separated by commas, or one that contains a comma."""
     return {example.class_name, *example.class_name.split(", ")} - {""}
 
 

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from engine.contract.dataset import DatasetReport, Interpretation
 from gui.dataset import dataset_format
 from gui.dataset.examples import ExampleList
+from gui.format import capitalize
 from gui.translation import tr
 from gui.widgets.labels import ProblemLabel, WrappingLabel
 from gui.widgets.layouts import vbox
@@ -48,8 +49,9 @@ class ReadingChoices(QWidget):
             card.hide()  # deletion is deferred, and two lists must not be visible
             card.deleteLater()
         self.buttons = []
-        readings = report.readings if report is not None else ()
-        self._cards = [self._create_card(reading, report) for reading in readings if report is not None]
+        self._cards = []
+        if report is not None:
+            self._cards = [self._create_card(reading, report) for reading in report.readings]
         for card in self._cards:
             self._column.addWidget(card)
         self.setVisible(bool(self._cards))
@@ -57,9 +59,10 @@ class ReadingChoices(QWidget):
     def _create_card(self, reading: Interpretation, report: DatasetReport) -> QWidget:
         """Create a card for an interpretation: facts for and against it, images, and a button in `buttons`."""
         card = QWidget()
-        column = vbox(WrappingLabel(dataset_format.capitalize(reading.title), "heading"), spacing=6)
+        column = vbox(WrappingLabel(capitalize(reading.title), "heading"), spacing=6)
         card.setLayout(column)
-        if evidence := dataset_format.list_evidence(reading):
+        evidence = dataset_format.list_evidence(reading)
+        if evidence:
             column.addWidget(WrappingLabel(evidence, "muted"))
         column.addWidget(self._create_image_strip(reading) if reading.examples else WrappingLabel(NO_EXAMPLES, "muted"))
         choice = dataset_format.find_choice(reading, report)

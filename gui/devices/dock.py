@@ -95,6 +95,7 @@ class DevicesDock(QObject):
             self.restore()
 
     def eventFilter(self, window: QObject, event: QEvent) -> bool:
+        """Hide or restore the panel when the width of the window changes."""
         if event.type() == QEvent.Type.Resize:
             self.fold_if_narrow()
         return super().eventFilter(window, event)
@@ -105,9 +106,9 @@ class DevicesDock(QObject):
 
     def _restore(self, number: int) -> None:
         """Show or hide the panel as chosen for the page at this index, without changing the choice."""
-        choices = list(self._choices)  # `_on_switched` would change the choice
+        choices = list(self._choices)
         self._actions.devices_panel.setChecked(choices[number] and not self._is_narrow)
-        self._choices = choices
+        self._choices = choices  # `_on_switched` has stored the state as the user's choice
 
     def _on_switched(self, is_visible: bool) -> None:
         """Show or hide the panel, and store this as the choice for the current page."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
@@ -33,12 +34,12 @@ class DevicesPanel(QWidget):
 
     selection_changed = Signal()
 
-    def __init__(self, history: DeviceHistory | None = None, parent: QWidget | None = None) -> None:
+    def __init__(self, history: DeviceHistory) -> None:
         """Create a panel whose small graphs show the readings in `history`."""
-        super().__init__(parent)
-        self.history = history or DeviceHistory()
+        super().__init__()
+        self.history = history
         self._has_choice = False  # True once devices have been selected, so that no default is selected anymore
-        self._should_check_all_gpus = False  # True until the GPUs that `choose_all` requested are known
+        self._should_check_all_gpus = False  # True until the GPUs that `choose_all_gpus` requested are known
         self._list = vbox(1, margins=(10, 10, 10, 10))
         inside = with_layout(self._list)
         self._machines: dict[str, MachineDevices] = {}
@@ -72,11 +73,11 @@ class DevicesPanel(QWidget):
         self._has_choice, self._should_check_all_gpus = True, False
         self._check_devices(devices)
 
-    def choose_all(self) -> None:
+    def choose_all_gpus(self) -> None:
         """Check all usable GPUs of this machine, as soon as they are known. Without GPUs, nothing changes."""
         self._should_check_all_gpus = True
-        if self._local_machine.gpus:
-            self._choose_all()
+        if self._local_machine.gpu_uuids:
+            self._check_all_gpus()
 
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
         """Show a snapshot of `host` ("" for this machine), which must already be in the history."""
@@ -102,12 +103,13 @@ class DevicesPanel(QWidget):
     def _choose_default(self, gpus: list[Gpu]) -> None:
         """Check the requested GPUs or, unless the user has chosen, the first idle one, once `gpus` are known."""
         if self._should_check_all_gpus and gpus:
-            self._choose_all()
+            self._check_all_gpus()
         if not self._has_choice and gpus:
             self._check_devices((self._local_machine.list_unused() or self._local_machine.list_usable())[:1])
             self._has_choice = True
 
-    def _choose_all(self) -> None:
+    def _check_all_gpus(self) -> None:
+        """Check all usable GPUs of this machine, which are known, and complete the request for them."""
         self._should_check_all_gpus, self._has_choice = False, True
         self._check_devices(self._local_machine.list_usable())
 
@@ -119,9 +121,12 @@ class DevicesPanel(QWidget):
         QTimer.singleShot(0, self, self._scroll_to_checked)
 
     def _scroll_to_checked(self) -> None:
-        row = next(filter(None, (machine.find_first_checked() for machine in self._machines.values())), None)
-        if row is not None:
-            self._scroll.ensureWidgetVisible(row)
+        """Scroll to the row of the first checked device."""
+        for machine in self._machines.values():
+            row = machine.find_first_checked()
+            if row is not None:
+                self._scroll.ensureWidgetVisible(row)
+                return
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -156,12 +161,12 @@ class MachineDevices(QWidget):
     def __init__(self, history: DeviceHistory, host: str = "") -> None:
         super().__init__()
         self.host = host
-        self.gpus: tuple[str, ...] = ()
+        self.gpu_uuids: tuple[str, ...] = ()
         """UUIDs of the GPUs, in row order."""
         self._history = history
-        self._rows: dict[str, GpuRow] = {}
-        self._gpus: list[Gpu] = []
-        self._awaited: tuple[str, ...] = ()  # selected GPUs without a row until a snapshot lists them
+        self._rows: dict[str, GpuRow] = {}  # by UUID
+        self._gpus: list[Gpu] = []  # GPUs in the last snapshot, in row order
+        self._awaited_gpus: tuple[str, ...] = ()  # selected GPUs without a row until a snapshot lists them
         self._error = ""  # reason why no snapshots arrive
         self._message = muted_label(
             tr("Connecting to {host}…").format(host=host) if host else tr("Looking for devices…"), word_wrap=True
@@ -170,7 +175,7 @@ class MachineDevices(QWidget):
         self._cpu = CpuRow(host)
         if host:
             self._cpu.hide()
-        self._cpu.toggled.connect(self._toggled)
+        self._cpu.toggled.connect(self._on_toggled_by_user)
         self._count = muted_label()
         self._count.setContentsMargins(5, 0, 3, 0)
         self._buttons = [
@@ -190,7 +195,7 @@ class MachineDevices(QWidget):
         """Return the checked devices: GPUs in row order, then the CPU once per worker."""
         gpus = tuple(uuid for uuid, row in self._rows.items() if row.check.isChecked())
         workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
-        return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
+        return tuple(device_key(self.host, device) for device in gpus + self._awaited_gpus + (CPU,) * workers)
 
     def list_usable(self) -> tuple[str, ...]:
         """Return the GPUs that can train. If this isn't known for any GPU, return all."""
@@ -220,7 +225,8 @@ class MachineDevices(QWidget):
         self._cpu.set_checked(workers > 0)
         for uuid, row in self._rows.items():
             row.set_checked(uuid in local_devices)
-        self._awaited = tuple(uuid for uuid in dict.fromkeys(local_devices) if is_gpu(uuid) and uuid not in self._rows)
+        gpu_uuids = dict.fromkeys(filter(is_gpu, local_devices))
+        self._awaited_gpus = tuple(uuid for uuid in gpu_uuids if uuid not in self._rows)
         self._update_check_boxes()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
@@ -239,7 +245,7 @@ class MachineDevices(QWidget):
         self._message.setText(message)
         self._message.setVisible(bool(message))
         if are_gpus_known:
-            self._awaited = ()
+            self._awaited_gpus = ()
         self._error = ""
         self._update_check_boxes()
 
@@ -255,38 +261,37 @@ class MachineDevices(QWidget):
         """Create and remove rows so that they match `gpus` in their order, above the CPU's row."""
         self._gpus = gpus
         uuids = tuple(gpu.uuid for gpu in gpus)
-        if uuids == self.gpus:
+        if uuids == self.gpu_uuids:
             return
-        self.gpus = uuids
+        self.gpu_uuids = uuids
         theme.register_devices(device_key(self.host, uuid) for uuid in uuids)
         for uuid in [uuid for uuid in self._rows if uuid not in uuids]:
             self._rows.pop(uuid).deleteLater()
         for gpu in gpus:
             if gpu.uuid not in self._rows:
                 row = GpuRow(gpu, self.host)
-                row.set_checked(gpu.uuid in self._awaited)
-                row.toggled.connect(self._toggled)
+                row.set_checked(gpu.uuid in self._awaited_gpus)
+                row.toggled.connect(self._on_toggled_by_user)
                 self._rows[gpu.uuid] = row
         self._rows = {uuid: self._rows[uuid] for uuid in uuids}
-        first = self._list.indexOf(self._message) + 1
-        previous = None
-        for index, row in enumerate(self._rows.values()):
+        first_index = self._list.indexOf(self._message) + 1
+        for index, row in enumerate(self._rows.values(), first_index):
             self._list.removeWidget(row)
-            self._list.insertWidget(first + index, row)
-            if previous is not None:
-                QWidget.setTabOrder(previous, row.check)
-            previous = row.check
-        if previous is not None:
-            QWidget.setTabOrder(previous, self._cpu.check)
-            QWidget.setTabOrder(self._cpu.check, self._cpu.workers)
-        self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._rows)
+            self._list.insertWidget(index, row)
+        checks = [row.check for row in self._rows.values()]
+        for before, after in pairwise([*checks, self._cpu.check, self._cpu.workers]):
+            QWidget.setTabOrder(before, after)
+        self._awaited_gpus = tuple(uuid for uuid in self._awaited_gpus if uuid not in self._rows)
 
-    def _toggled(self) -> None:
+    def _on_toggled_by_user(self) -> None:
         self._update_check_boxes()
         self.toggled.emit()
 
     def _update_check_boxes(self) -> None:
-        """Enable the check boxes if the machine is reachable."""
+        """Enable the check boxes if the machine is reachable, otherwise only those that can be unchecked.
+
+        A checked CPU is also visible before the first snapshot.
+        """
         is_unreachable = bool(self.host and self._error)
         for check in (self._cpu.check, *(row.check for row in self._rows.values())):
             check.setEnabled(not is_unreachable or check.isChecked())

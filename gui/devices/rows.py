@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QLabel, QSpinBox, 
 
 from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
 from gui.devices.sparkline import Sparkline
-from gui.format import celsius, percent, size_of
+from gui.format import capitalize, celsius, percent, size_of
 from gui.sources.devices import device_format
 from gui.sources.devices.device_format import join_states, states
 from gui.sources.devices.history import DeviceHistory
@@ -46,15 +47,12 @@ class DeviceRow(QFrame):
         """
         super().__init__()
         self._key, self._title = key, title
-
-        def color() -> str:
-            return theme.device_color(key)
-
+        color = partial(theme.device_color, key)
         self.check = QCheckBox()
         self.check.toggled.connect(self._on_toggled)
         self.name = styled(ElidedLabel(), "muted")
         self.note = styled(ElidedLabel(), "muted")
-        self.bar = _Bar(color)
+        self.bar = _MemoryBar(color)
         self.graph = styled(Sparkline(SPAN_S, color), tip=graph_tip)
         self.load, self.temperature = _Figure(), _Figure()
         self._grid = QGridLayout()
@@ -90,7 +88,6 @@ class DeviceRow(QFrame):
         has_graph = history.has_data(key, "utilization_percent")
         self.graph.setVisible(has_graph)
         if has_graph:
-            self.graph.set_highest(100.0)
             self.graph.set_data(history.x(key), history.values(key, "utilization_percent"))
             self.graph.set_description(tr("{title} utilization").format(title=self._title), percent(load))
 
@@ -119,7 +116,7 @@ class GpuRow(DeviceRow):
             widget.setEnabled(not gpu.lost)
         if self.isVisible() and self.visibleRegion().isEmpty():
             return  # scrolled out of sight
-        self.bar.set_share(gpu.memory_used_bytes, gpu.memory_total_bytes)
+        self.bar.show_usage(gpu.memory_used_bytes, gpu.memory_total_bytes)
         is_awake = not gpu.asleep and not gpu.lost
         self.show_readings(
             gpu.utilization_percent if is_awake else None, gpu.temperature_c if is_awake else None, history
@@ -128,13 +125,15 @@ class GpuRow(DeviceRow):
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """Show the most important warning about the GPU. Without a warning, show its user, or else its memory use."""
         notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
-        users = "" if gpu.lost else device_format.describe_use(gpu.processes, device_format.current_user())
+        warning = join_states(notable_states)
+        user = device_format.current_user()
+        users = "" if gpu.lost else capitalize(device_format.describe_use(gpu.processes, user))
+        brief_users = capitalize(device_format.describe_use_briefly(gpu.processes, user))
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
-        brief = device_format.describe_use_briefly(gpu.processes, device_format.current_user())
-        self.note.setText(join_states(notable_states) or brief[:1].upper() + brief[1:] or memory)
+        self.note.setText(warning or brief_users or memory)
         theme.set_kind(self.note, "warning" if notable_states or users else "muted")
         facts = (
-            gpu.name, memory, join_states(notable_states), users[:1].upper() + users[1:],
+            gpu.name, memory, warning, users,
             f"UUID {gpu.uuid}", device_format.describe_gpu_numbers(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))
@@ -178,7 +177,7 @@ class CpuRow(DeviceRow):
         self.setToolTip(
             "\n".join((cpu.name, f"{memory} · {cores}", tr("Load of each core: {loads}%").format(loads=loads)))
         )
-        self.bar.set_share(cpu.memory_used_bytes, cpu.memory_total_bytes)
+        self.bar.show_usage(cpu.memory_used_bytes, cpu.memory_total_bytes)
         if self._is_remote:  # the limit of this machine is known in advance
             self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))
         self.show_readings(cpu.load_percent, cpu.temperature_c, history)
@@ -198,18 +197,20 @@ class _Figure(QLabel):
         return self.sizeHint()
 
 
-class _Bar(QWidget):
-    """Bar that shows the used memory."""
+class _MemoryBar(QWidget):
+    """Bar that shows the used fraction of a memory."""
 
     def __init__(self, color: Callable[[], str]) -> None:
         super().__init__()
         self._color = color
-        self._share = 0.0
+        self._used_fraction = 0.0
         self.setFixedHeight(4)
 
-    def set_share(self, used_bytes: int | None, total_bytes: int | None) -> None:
+    def show_usage(self, used_bytes: int | None, total_bytes: int | None) -> None:
         """Show the used fraction of the memory. The bar is empty if the fraction is unknown."""
-        self._share = min(1.0, used_bytes / total_bytes) if used_bytes is not None and total_bytes else 0.0
+        self._used_fraction = 0.0
+        if used_bytes is not None and total_bytes:
+            self._used_fraction = min(1.0, used_bytes / total_bytes)
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -217,4 +218,4 @@ class _Bar(QWidget):
         scheme = theme.colors()
         painter.fillRect(self.rect(), QColor(scheme.border))
         color = self._color() if self.isEnabled() else scheme.muted
-        painter.fillRect(0, 0, round(self.width() * self._share), self.height(), QColor(color))
+        painter.fillRect(0, 0, round(self.width() * self._used_fraction), self.height(), QColor(color))

@@ -1,4 +1,4 @@
-"""Small graph of a quantity, fast enough to show dozens of them."""
+"""Small graph of a percentage, fast enough to show dozens of them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,19 @@ _NOTHING: Floats = np.empty(0)
 
 
 class Sparkline(QWidget):
-    """Graph of the last `span_s` seconds of a quantity, with the newest value at the right edge.
+    """Graph of the last `span_s` seconds of a percentage, with the newest value at the right edge."""
 
-    `highest` fixes the vertical range. Without it, the range follows the data.
-    """
-
-    def __init__(self, span_s: float, color: Callable[[], str], parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, span_s: float, color: Callable[[], str]) -> None:
+        """Create an empty graph. `color` returns the color of the line in the current theme."""
+        super().__init__()
         self._span_s = span_s
         self._color = color
-        self._highest: float | None = None
         self._seconds_ago = _NOTHING
         self._values = _NOTHING
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
         return QSize(theme.scale_pixels(52), theme.scale_pixels(30))
-
-    def set_highest(self, highest: float | None) -> None:
-        """Set the value at the upper edge. The value at the lower edge is 0."""
-        self._highest = highest
 
     def set_data(self, times: Floats, values: Floats) -> None:
         """Show the last `values`, measured at `times` (seconds). Both are copied."""
@@ -47,11 +40,11 @@ class Sparkline(QWidget):
         self.update()
 
     def set_description(self, name: str, latest: str) -> None:
-        """Set the text for screen readers: name, latest value and range."""
+        """Set the text for screen readers: name, latest value and number of values."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
-        over = f", over {len(self._values)} samples" if len(finite) else tr(", nothing to show")
-        self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=over))
+        extent = f", over {len(self._values)} samples" if len(finite) else tr(", nothing to show")
+        self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=extent))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw a line per run of values without gaps, over a grid line at half height. Disabled lines are gray."""
@@ -86,12 +79,11 @@ class Sparkline(QWidget):
         finite = np.isfinite(self._values)
         if not finite.any():
             return []
-        # The fixed maximum of the quantity, or slightly more than the highest value.
-        highest = self._highest or max(1.0, 1.15 * float(np.max(self._values[finite])))
         x = (width - 1) * (1 - self._seconds_ago / self._span_s)
-        y = 1 + (height - 3) * (1 - np.clip(self._values / highest, 0, 1))
+        y = 1 + (height - 3) * (1 - np.clip(self._values / 100, 0, 1))
         sections: list[list[QPointF]] = []
-        for indices in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
+        gap_edges = np.flatnonzero(np.diff(finite)) + 1  # where gaps begin and end
+        for indices in np.split(np.arange(len(x)), gap_edges):
             if finite[indices[0]]:
                 points = [QPointF(x[i], y[i]) for i in indices]
                 sections.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])

@@ -19,6 +19,7 @@ from gui.form.cached_disk import CachedDisk
 from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
 from gui.form.recipes import RecipeFollower
+from gui.format import capitalize
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
@@ -81,12 +82,12 @@ def _list_formats(report: DatasetReport) -> Iterator[tuple[str, str]]:
     if report.format:
         yield report.format, dataset_format.get_format_title(report)
     for reading in report.readings:
-        yield reading.format, dataset_format.capitalize(reading.title)
+        yield reading.format, capitalize(reading.title)
     for problem in report.problems:
         for choice in problem.choices:
             name = choice.values.get("format")
             if name and "task" not in choice.values:  # a format for another task can't be chosen alone
-                yield str(name), dataset_format.capitalize(choice.title.removeprefix("Read as "))
+                yield str(name), capitalize(choice.title.removeprefix("Read as "))
 
 
 def create_sample_job() -> Job:

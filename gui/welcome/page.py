@@ -20,6 +20,7 @@ from engine.checks.machine_findings import (
 )
 from engine.checks.torch_support import find_installed_torch
 from engine.contract.devices import Snapshot
+from gui.format import capitalize
 from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
@@ -193,7 +194,7 @@ class FindingRow(QWidget):
         super().__init__()
         topic = heading_label(finding.topic)
         theme.scale_with_text(topic.setMinimumWidth, _TOPIC_WIDTH)
-        self.text = WrappingLabel(_sentence(finding.text))
+        self.text = WrappingLabel(_make_sentence(finding.text))
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton(tr("Copy the command"))
         self.copy.setAccessibleDescription(finding.command)
@@ -228,8 +229,9 @@ def _icon(finding: Finding) -> IconLabel:
     return IconLabel("error", "error", tr("Wrong"))
 
 
-def _sentence(text: str) -> str:
-    return text if text.startswith("torch ") else text[:1].upper() + text[1:]
+def _make_sentence(text: str) -> str:
+    """Return `text` with its first letter in upper case, unless it starts with the name of the package torch."""
+    return text if text.startswith("torch ") else capitalize(text)
 
 
 def _add_break_points(command: str) -> str:

@@ -39,6 +39,7 @@ from gui.runs.actions import RunActions
 from gui.runs.details import Details
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.table import RunsModel
+from gui.sources.devices.history import DeviceHistory
 from gui.split_points.view import SplitPointsView
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
 from tests.gui.split_points.example import make_split
@@ -282,7 +283,7 @@ def describe_processes() -> Iterator[str]:
 
 
 def describe_devices() -> Iterator[str]:
-    panel = DevicesPanel()
+    panel = DevicesPanel(DeviceHistory())
     panel.set_hosts(("box",))
     gpus = (
         gpu(0, processes=held_by("anna", 12 << 30), mig_enabled=True),

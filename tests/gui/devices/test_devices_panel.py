@@ -15,6 +15,7 @@ from gui.devices.panel import DevicesPanel
 from gui.devices.rows import DeviceRow
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
+from gui.sources.devices.history import DeviceHistory
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
 from tests.support.widgets import ShowWidget, find_button
 
@@ -27,7 +28,7 @@ def show_snapshot(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> No
 
 @pytest.fixture
 def panel(show_widget: ShowWidget) -> DevicesPanel:
-    return show_widget(DevicesPanel(), 290, 900)
+    return show_widget(DevicesPanel(DeviceHistory()), 290, 900)
 
 
 FindBox = Callable[[str], QCheckBox]
@@ -66,7 +67,7 @@ def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox
 
 
 def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    panel = show_widget(DevicesPanel(), 290, 690)
+    panel = show_widget(DevicesPanel(DeviceHistory()), 290, 690)
     show_snapshot(panel, snapshot(*(gpu(n) for n in range(8))))
     rows = panel.findChildren(DeviceRow)
     qtbot.waitUntil(lambda: all(row.visibleRegion().boundingRect().size() == row.size() for row in rows))
@@ -74,7 +75,7 @@ def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -
 
 
 def test_chosen_row_is_scrolled_into_view(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    panel = show_widget(DevicesPanel(), 290, 250)
+    panel = show_widget(DevicesPanel(DeviceHistory()), 290, 250)
     show_snapshot(panel, snapshot(*(gpu(n, processes=held_by("anna", 1 << 30) if n < 7 else ()) for n in range(8))))
     assert panel.selection() == (UUIDS[7],)
     row = next(row for row in panel.findChildren(DeviceRow) if row.check.isChecked())
@@ -208,13 +209,13 @@ def test_users_choice_precedes_the_default(panel: DevicesPanel, check: FindBox) 
 
 
 def test_all_usable_gpus_are_chosen_once_they_are_known(panel: DevicesPanel) -> None:
-    panel.choose_all()
+    panel.choose_all_gpus()
     gpus = (gpu(0), gpu(1), gpu(2, lost=True))
     for time in (1_700_000_000.0, 1_700_000_001.0):
         show_snapshot(panel, snapshot(*gpus, time=time))
         assert panel.selection() == ((UUIDS[1], UUIDS[0]) if time == 1_700_000_000.0 else ())
         find_button(panel, "None").click()
-    panel.choose_all()
+    panel.choose_all_gpus()
     assert panel.selection() == (UUIDS[1], UUIDS[0])
 
 
