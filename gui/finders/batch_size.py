@@ -85,6 +85,7 @@ class BatchPage(FinderPage):
         self.plot.redraw()
 
     def chosen(self) -> int | None:
+        """Return the selected batch size, or None if none is selected."""
         rows = self.table.selectionModel().selectedRows()
         return self.found.trials[rows[0].row()].size if rows and self.found is not None else None
 
@@ -111,39 +112,41 @@ class BatchPage(FinderPage):
             symbolBrush=color,
             symbolPen=None,
         )
-        powers = (2**power for power in range(21))
-        tick_sizes = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
-        # Powers of two, because pyqtgraph's own ticks overlap here.
-        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localized(size)) for size in tick_sizes]])
+        # Ticks at powers of two, because pyqtgraph's own ticks overlap here.
+        sizes = [2**power for power in range(21) if fitting and fitting[0].size <= 2**power <= fitting[-1].size]
+        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localized(size)) for size in sizes]])
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
-def describe_scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
-    """Describe how the learning rate usually scales from batch size `before` to `size`.
+def describe_scaled_rate(optimizer: str, rate: float, previous_size: int, size: int) -> str:
+    """Describe how the learning rate usually scales from batch size `previous_size` to `size`.
 
     Returns "" if they are equal.
     """
-    if size == before:
+    if size == previous_size:
         return ""
     scales_with_root = optimizer in ADAPTIVE
-    scaled = rate * (math.sqrt(size / before) if scales_with_root else size / before)
+    ratio = size / previous_size
+    scaled = rate * (math.sqrt(ratio) if scales_with_root else ratio)
     rule = tr("with the square root of the batch size") if scales_with_root else tr("linearly with the batch size")
     return tr(
         "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
-    ).format(how=rule, rate=significant(rate, 2), before=localized(before), scaled=significant(scaled, 2))
+    ).format(how=rule, rate=significant(rate, 2), before=localized(previous_size), scaled=significant(scaled, 2))
 
 
 def _format_cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
-    """Return the cells of a tested batch size: size, memory, speed and mark.
+    """Return the cells of a tested batch size: size, memory, speed and marks.
 
-    The mark is "fast enough" for the smallest size that is about as fast as any, "largest" for the largest size that
-    fits, otherwise "".
+    The marks are "fast enough" for the smallest size that is about as fast as any, and "largest" for the largest size
+    that fits.
     """
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""
-    marks = [
-        title for title, size in ((tr("fast enough"), found.knee), ("largest", found.largest)) if size == trial.size
-    ]
+    marks = []
+    if trial.size == found.knee:
+        marks.append(tr("fast enough"))
+    if trial.size == found.largest:
+        marks.append("largest")
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
     return localized(trial.size), memory, localized(trial.images_per_second or 0), ", ".join(marks)

@@ -6,7 +6,7 @@ import math
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QKeyEvent, QPen
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.advice import FinderRequest, RateFound
@@ -52,10 +52,11 @@ class RatePlot(ThemedPlot):
         self.setLogMode(x=True)
         self.setLabel("bottom", tr("Learning rate"))
         self.setLabel("left", tr("Loss"))
-        self.scene().sigMouseClicked.connect(self._clicked)
+        self.scene().sigMouseClicked.connect(self._on_clicked)
         self.recolor()
 
     def show_found(self, found: RateFound) -> None:
+        """Draw the losses of a trial, and select the suggested rate if there is one."""
         self._found = found
         self.rate = found.suggestion
         self.recolor()
@@ -76,7 +77,7 @@ class RatePlot(ThemedPlot):
         else:
             self.choose(self.rate * 10**step)
 
-    def _clicked(self, event: pg.GraphicsScene.mouseEvents.MouseClickEvent) -> None:
+    def _on_clicked(self, event: pg.GraphicsScene.mouseEvents.MouseClickEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
             self.choose(10 ** self.getViewBox().mapSceneToView(event.scenePos()).x())
 
@@ -89,18 +90,19 @@ class RatePlot(ThemedPlot):
         rates = [point.rate for point in points]
         self.plot(rates, [point.loss for point in points], pen=pg.mkPen(colors.border, width=1))
         self.plot(rates, [point.smoothed for point in points], pen=pg.mkPen(colors.accent, width=2.5))
-        for rate, dashed in (
-            *((getattr(self._found, name), True) for name in MARKS),
-            (self.rate, False),
-        ):
-            if rate is not None:
-                style = Qt.PenStyle.DashLine if dashed else Qt.PenStyle.SolidLine
-                pen = pg.mkPen(colors.muted if dashed else colors.text, width=1 if dashed else 1.5, style=style)
-                self.addItem(pg.InfiniteLine(math.log10(rate), angle=90, pen=pen))
+        for name in MARKS:
+            self._draw_rate(getattr(self._found, name), pg.mkPen(colors.muted, style=Qt.PenStyle.DashLine))
+        self._draw_rate(self.rate, pg.mkPen(colors.text, width=1.5))
+        # The small summands prevent empty ranges.
         lowest = min(point.smoothed for point in points)
         top = max(points[0].smoothed * HEADROOM, lowest + 1e-6)
         self.setYRange(min(lowest, *(point.loss for point in points)), top, padding=0.02)
         self.setXRange(math.log10(rates[0]), math.log10(rates[-1]) + 1e-6, padding=0.02)
+
+    def _draw_rate(self, rate: float | None, pen: QPen) -> None:
+        """Draw a vertical line at a learning rate, or nothing for None."""
+        if rate is not None:
+            self.addItem(pg.InfiniteLine(math.log10(rate), angle=90, pen=pen))
 
 
 class RatePage(FinderPage):
@@ -144,8 +146,10 @@ class RatePage(FinderPage):
                 button.setText(f"{MARKS[name]} {significant(rate, 2)}")
 
     def chosen(self) -> float | None:
+        """Return the selected learning rate with two significant digits, or None if there is none."""
         rate = self.plot.rate
         return float(f"{rate:.2g}") if rate is not None else None
 
     def _choose_mark(self, name: str) -> None:
+        """Select the suggestion with this name in `MARKS`, whose button is visible only if there is one."""
         self.plot.choose(getattr(self.found, name))

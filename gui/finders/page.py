@@ -90,10 +90,12 @@ class FinderPage(TrialPage):
         return with_layout(vbox((self.create_results(), 1), hbox(1, self.repeat, self.use, spacing=6), spacing=6))
 
     def show_result(self) -> None:
+        """Show the result in `found`, and the value that is selected at first."""
         self.show_found(self.found)
         self.show_choice()
 
     def focus_result(self) -> None:
+        """Focus the Use button or, while no value is selected, the button for another trial."""
         (self.use if self.use.isEnabled() else self.repeat).setFocus()
 
     def show_choice(self) -> None:
@@ -112,10 +114,11 @@ class FinderPage(TrialPage):
         self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.resolved_strategy)}{devices}")
 
     def _apply_choice(self) -> None:
+        """Put the selected values into the form, and leave the page."""
         self.used.emit(self.values())
         self.closed.emit()
 
 
-def are_equal(one: Job, other: Job, ignored: Set[str]) -> bool:
+def are_equal(first: Job, second: Job, ignored: Set[str]) -> bool:
     """Return True if two jobs are equal, apart from the fields in `ignored`."""
-    return one.with_fields(**{name: other.value(name) for name in ignored}) == other
+    return first.with_fields(**{name: second.value(name) for name in ignored}) == second

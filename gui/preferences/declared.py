@@ -19,6 +19,7 @@ Value = bool | float | str
 Kind = Literal["switch", "choice", "number", "whole", "text", "folder"]
 Storage = Literal["window", "notices", "folders", "cache"]
 """Storage of a setting: the window's `window.json`, or a file of the engine."""
+_MAX_COMMAND_LENGTH = 4096
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Setting:
         return self.default() if callable(self.default) else self.default
 
     def titled_choices(self) -> Mapping[str, str]:
+        """Return the titles of the choices by value, or {} if the setting has no choices."""
         return self.choices() if callable(self.choices) else self.choices
 
     def find_problem(self, value: Value) -> str:
@@ -70,7 +72,7 @@ class Setting:
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
 
-def _recipes() -> Mapping[str, str]:
+def _list_recipes() -> Mapping[str, str]:
     return {"": tr("Automatic")} | {recipe.id: recipe.title for recipe in load_recipes().all}
 
 
@@ -79,22 +81,26 @@ def _find_runs_folder_problem(path: str) -> str:
 
     The folder must be empty except for runs, because Footplate denies other users access to it.
     """
-    return _find_folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
+    return _find_folder_problem(path, lambda folder: all((entry / "job.toml").exists() for entry in folder.iterdir()))
 
 
-def _cache_problem(path: str) -> str:
+def _find_cache_folder_problem(path: str) -> str:
     return _find_folder_problem(path, lambda _folder: True)
 
 
 def _find_folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
-    """Return the problem with a folder that must be writable and pass `accepts`, or "" if there is none."""
+    """Return the problem with a folder, or "" if there is none. An empty path stands for the default folder.
+
+    If the folder exists, it must be writable and pass `accepts`, otherwise its nearest parent that exists must be
+    writable. The disk is accessed and may block.
+    """
     if not path:
         return ""
     folder = Path(path).expanduser()
     if not folder.is_absolute():
         return tr("Enter an absolute path.")
     try:
-        existing = next(each for each in (folder, *folder.parents) if each.exists())
+        existing = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             return tr("{existing} can't be written to. Choose another folder.").format(existing=existing)
         if existing == folder and not accepts(folder):
@@ -106,8 +112,11 @@ def _find_folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
     return ""
 
 
-def _command_problem(text: str) -> str:
-    return tr("The command is too long. Put it into a script and enter the script's name.") if len(text) > 4096 else ""
+def _find_command_problem(text: str) -> str:
+    """Return the problem with a command that is too long, or ""."""
+    if len(text) <= _MAX_COMMAND_LENGTH:
+        return ""
+    return tr("The command is too long. Put it into a script and enter the script's name.")
 
 
 _APPEARANCE, _TRAINING, _FOLDERS, _DEVICES, _NOTIFICATIONS = (
@@ -140,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "default_recipe", _TRAINING, tr("Default recipe"), tr("Recipe for new jobs, if it supports the task."),
-        "choice", "", choices=_recipes,
+        "choice", "", choices=_list_recipes,
     ),
     Setting(
         "default_devices", _TRAINING, tr("Default devices"), tr("Devices that are checked when the window opens, and for new jobs."),
@@ -154,7 +163,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cache_folder", _FOLDERS, tr("Folder for the cache"),
         tr("Holds decoded images and compiled code. Empty: the system's cache folder."),
-        "folder", "", "folders", check=_cache_problem, variable="FOOTPLATE_CACHE",
+        "folder", "", "folders", check=_find_cache_folder_problem, variable="FOOTPLATE_CACHE",
     ),
     Setting(
         "cache_gib", _FOLDERS, tr("Limit of the image cache"),
@@ -197,7 +206,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("desktop", _NOTIFICATIONS, tr("Desktop notifications"), tr("The desktop shows notifications."), "switch", True, "notices"),
     Setting(
         "command", _NOTIFICATIONS, tr("Command for notifications"), tr("The system's shell runs it for each notification. Empty: none."),
-        "text", "", "notices", check=_command_problem,
+        "text", "", "notices", check=_find_command_problem,
     ),
 )  # fmt: skip
 

@@ -109,12 +109,12 @@ class SettingRow(LabeledField):
         self.reset = create_reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        super().__init__(setting.title, self._add_unit(), control=control, label_width=TITLE_WIDTH, indented=True)
+        super().__init__(setting.title, self._create_content(), control=control, label_width=TITLE_WIDTH, indented=True)
         self.add_button(self.reset)
         self.set_note(setting.help)
         self.show_value()
         self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._check_timer.timeout.connect(lambda: self._check_folder(self._show_check))
+        self._check_timer.timeout.connect(lambda: self._check_folder(self._show_folder_problem))
         if isinstance(self.editor, TextEditor):
             self.editor.line.editingFinished.connect(self.commit)
             self.editor.edited.connect(self._show_entered_problem)
@@ -130,18 +130,19 @@ class SettingRow(LabeledField):
         return all(term in searched_text for term in terms)
 
     def show_value(self) -> None:
+        """Show the stored value, or what overrides it. The title is bold and can be reset if it isn't the default."""
         value = self._preferences.value(self.setting.key)
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:
                 self.editor.set_value(value)
-        overridden = self.setting.find_ineffective_reason()
-        self.editor.setEnabled(not overridden)
-        self.editor.control.setAccessibleDescription(overridden or self.setting.help)
-        self._show_problem(overridden, "warning")
-        standard = self._preferences.is_standard(self.setting.key)
-        self.label.setObjectName("" if standard else "heading")
+        ineffective_reason = self.setting.find_ineffective_reason()
+        self.editor.setEnabled(not ineffective_reason)
+        self.editor.control.setAccessibleDescription(ineffective_reason or self.setting.help)
+        self._show_problem(ineffective_reason, "warning")
+        is_standard = self._preferences.is_standard(self.setting.key)
+        self.label.setObjectName("" if is_standard else "heading")
         self.label.style().polish(self.label)
-        self.reset.setVisible(not standard and not overridden)
+        self.reset.setVisible(not is_standard and not ineffective_reason)
         self.reset.setToolTip(
             tr("Reset to the default ({standard})").format(standard=self._format_value(self.setting.standard))
         )
@@ -187,14 +188,16 @@ class SettingRow(LabeledField):
 
         in_background(partial(self.setting.find_problem, entered), self, on_checked, reraise)
 
-    def _show_check(self, _folder: Value, problem: str) -> None:
+    def _show_folder_problem(self, _folder: Value, problem: str) -> None:
         self._show_problem(problem, "error")
 
     def _on_path_edited(self) -> None:
+        """Save a path that was chosen in the file dialog. A typed one is saved when its editing is finished."""
         if not self.editor.control.hasFocus():
             self.commit()
 
     def _reset(self) -> None:
+        """Save the default value."""
         self.editor.set_value(self.setting.standard)
         self.commit()
         self.editor.control.setFocus()
@@ -202,8 +205,8 @@ class SettingRow(LabeledField):
     def _show_problem(self, text: str, severity: str) -> None:
         """Show a problem, whose first sentence is the message and whose rest is the remedy, or none if `text` is ""."""
         message, _, remedy = text.partition(". ")
-        found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
-        self.show_problems(found)
+        problem = Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity)  # type: ignore[arg-type]
+        self.show_problems((problem,) if text else ())
         self.editor.show_severity(severity if text else "")
 
     def _format_value(self, value: Value) -> str:
@@ -214,7 +217,7 @@ class SettingRow(LabeledField):
             return self.setting.titled_choices().get(value, value) or "empty"
         return with_unit(significant(value), self.setting.unit)
 
-    def _add_unit(self) -> QWidget:
+    def _create_content(self) -> QWidget:
         """Return the editor or, for a number, a row with the editor and its unit."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor

@@ -41,16 +41,17 @@ class Effects(QObject):
         """Apply the settings for parts that are created after the first paint."""
         self._workspace = workspace
         preferences, bar = self._preferences, workspace.monitor.bar
-        later: dict[str, Callable[[], None]] = {
+        late_effects: dict[str, Callable[[], None]] = {
             "runs_every_s": lambda: workspace.run_list.set_interval(preferences.number("runs_every_s")),
             "sample_every_s": lambda: workspace.hosts.local.set_interval(preferences.number("sample_every_s")),
             "history_hours": lambda: workspace.history.set_retention(3600 * preferences.number("history_hours")),
             "keep_device_history": lambda: workspace.hosts.set_history(bool(preferences.value("keep_device_history"))),
             "default_devices": self.select_default_devices,
         }
-        for effect in later.values():
+        for effect in late_effects.values():
             effect()
-        self._effects |= later | {
+        # The parts have read these settings when they were created.
+        self._effects |= late_effects | {
             "runs_folder": workspace.run_list.change_folder,
             "monitor_compact": lambda: bar.compact.setChecked(bool(preferences.value("monitor_compact"))),
             "monitor_by_load": lambda: bar.load.setChecked(bool(preferences.value("monitor_by_load"))),
@@ -64,7 +65,7 @@ class Effects(QObject):
         if default == "cpu":
             self._workspace.devices.set_selection((CPU,))
         else:
-            self._workspace.devices.choose_all()
+            self._workspace.devices.choose_all_gpus()
 
     def _on_changed(self, key: str) -> None:
         effect = self._effects.get(key)
@@ -82,6 +83,7 @@ class Effects(QObject):
         window_format.use_decimal_units(self._preferences.text("memory_unit") == "decimal")
 
     def _set_default_recipe(self) -> None:
+        """Set the default recipe of the form. From `complete` on, also validate the form with it."""
         self._context.job_panel.environment.default_recipe = self._preferences.text("default_recipe")
         if self._workspace is not None:
             self._context.job_panel.form.validate()

@@ -17,7 +17,8 @@ from gui.sources.settings import Settings
 from gui.translation import tr
 
 _PURPOSES = {"runs_folder": "runs", "cache_folder": "cache"}
-_CACHE_S = 60
+"""Names of the folders in `folders.toml`, by setting."""
+_CACHE_TIMEOUT_S = 60
 
 
 class Preferences(QObject):
@@ -38,15 +39,18 @@ class Preferences(QObject):
         """New cache limit in GiB while the engine applies it, otherwise None."""
 
     def value(self, key: str) -> Value:
-        """Return the value of a setting, or its default if no valid value is stored."""
+        """Read the value of a setting from its file, or return its default if no valid value is stored."""
         setting = BY_KEY[key]
         value = self._read(setting)
-        return setting.standard if setting.storage == "window" and setting.find_problem(value) else value
+        # The engine validates its own files.
+        is_invalid = setting.storage == "window" and bool(setting.find_problem(value))
+        return setting.standard if is_invalid else value
 
     def text(self, key: str) -> str:
         return str(self.value(key))
 
     def number(self, key: str) -> float:
+        """Return the value of a setting whose value is a number."""
         value = self.value(key)
         assert not isinstance(value, str)
         return value
@@ -62,7 +66,10 @@ class Preferences(QObject):
         return BY_KEY[key].find_problem(value) or self.save(key, value)
 
     def save(self, key: str, value: Value) -> str:
-        """Save a valid value. Return an error message, or "" for success."""
+        """Save a valid value, and emit `changed` if it is new. Return an error message, or "" for success.
+
+        The limit of the cache is applied in the background: `changed` and errors follow as signals.
+        """
         setting = BY_KEY[key]
         if value == self.value(key):
             return ""
@@ -79,10 +86,7 @@ class Preferences(QObject):
         return self.set(key, BY_KEY[key].standard)
 
     def _read(self, setting: Setting) -> Value:
-        """Return the value of a setting from the place where it is stored, or its default.
-
-        A cache limit that is still being applied counts as stored.
-        """
+        """Read the value of a setting from the file where it is stored, or return its default."""
         key, standard = setting.key, setting.standard
         if setting.storage == "notices":
             notices, _problems = load_notices()
@@ -91,13 +95,19 @@ class Preferences(QObject):
         if setting.storage == "folders":
             return paths.read_chosen_folders().get(_PURPOSES[key], "")
         if setting.storage == "cache":
-            try:
-                return round(limit_bytes() / GIB, 1) if self._pending_limit_gib is None else self._pending_limit_gib
-            except ValueError:
-                return standard
+            return self._read_cache_limit(standard)
         if isinstance(standard, bool):
             return self._settings.flag(key, standard)
         return self._settings.text(key, standard) if isinstance(standard, str) else self._settings.number(key, standard)
+
+    def _read_cache_limit(self, standard: Value) -> Value:
+        """Return the cache limit in GiB that is being applied or else stored, or `standard` if that is invalid."""
+        if self._pending_limit_gib is not None:
+            return self._pending_limit_gib
+        try:
+            return round(limit_bytes() / GIB, 1)
+        except ValueError:
+            return standard
 
     def _save(self, setting: Setting, value: Value) -> None:
         """Save a value. Raises OSError."""
@@ -114,14 +124,15 @@ class Preferences(QObject):
             self._settings.set(setting.key, value)
 
     def _limit_cache(self, gib: float) -> None:
-        """Set the cache limit with the terminal command, which also deletes old entries.
+        """Start the terminal command that sets the cache limit and deletes entries above it.
 
-        The window itself never reads the cache.
+        The window itself never reads the cache. When the command has ended, `changed` is emitted and, after an error,
+        `failed`.
         """
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def run_command() -> str:
-            result = run_child(command, timeout_s=_CACHE_S, cwd=str(paths.PACKAGES))
+            result = run_child(command, timeout_s=_CACHE_TIMEOUT_S, cwd=str(paths.PACKAGES))
             return result.stderr.decode(errors="replace").strip() if result.returncode else ""
 
         def on_done(problem: str) -> None:
@@ -130,8 +141,8 @@ class Preferences(QObject):
                 self.failed.emit(problem)
             self.changed.emit("cache_gib")
 
-        def failed(error: Exception) -> None:
+        def on_failed(error: Exception) -> None:
             on_done(tr("Couldn't limit the cache: {error}.").format(error=describe_error(error)))
 
         self._pending_limit_gib = gib
-        in_background(run_command, self, on_done, failed)
+        in_background(run_command, self, on_done, on_failed)
