@@ -35,7 +35,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         threshold: Limit in the unit of the kind's `Threshold`. None means the limit of the GPU, or that the kind has no
             limit.
         for_s: Seconds that the condition must last.
-        devices: Keys of the devices for which the rule applies (a GPU's UUID, or "host/UUID"), or None for all.
+        devices: Keys of the devices for which the rule applies (see `device_key`), or None for all.
     """
 
     kind: KindId

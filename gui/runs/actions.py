@@ -42,21 +42,23 @@ class RunActions(QObject):
         """
         super().__init__(widget)
         self._widget = widget
-        self.show = self._make("show_run", tr("&Show run"), tr("Open the run on the Train page (Enter)"))
-        self.resume = self._make("resume_run", *make_resume_texts(has_checkpoint=True), "Ctrl+R")
-        self.change = self._make("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
-        self.pause = self._make("pause_run", tr("&Pause"), _PAUSE, "Ctrl+Shift+P")
-        self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
-        self.compare = self._make(
+        self.show = self._create_action("show_run", tr("&Show run"), tr("Open the run on the Train page (Enter)"))
+        self.resume = self._create_action("resume_run", *make_resume_texts(has_checkpoint=True), "Ctrl+R")
+        self.change = self._create_action("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
+        self.pause = self._create_action("pause_run", tr("&Pause"), _PAUSE, "Ctrl+Shift+P")
+        self.fork = self._create_action("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
+        self.compare = self._create_action(
             "compare_runs", tr("&Compare"), tr("Compare the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
-        self.favorite = self._make(
+        self.favorite = self._create_action(
             "favorite_runs", tr("&Favorite"), tr("Mark the selected runs as favorites"), "Ctrl+D", on=False
         )
-        self.rename = self._make("rename_run", tr("Re&name"), tr("Rename the run"), "F2")
-        self.folder = self._make("open_folder", tr("Open f&older"), tr("Open the run's folder in the file manager"))
+        self.rename = self._create_action("rename_run", tr("Re&name"), tr("Rename the run"), "F2")
+        self.folder = self._create_action(
+            "open_folder", tr("Open f&older"), tr("Open the run's folder in the file manager")
+        )
         trash = tr("Move the selected runs to the trash after a confirmation")
-        self.delete = self._make("delete_runs", tr("&Delete…"), trash, tr("Delete"))
+        self.delete = self._create_action("delete_runs", tr("&Delete…"), trash, tr("Delete"))
         self.undo = Action(
             page, "undo_delete", tr("&Undo delete"), tr("Put back the runs deleted last"), "Ctrl+Z", context=WITHIN
         )
@@ -71,10 +73,12 @@ class RunActions(QObject):
         has_checkpoint = single_run is None or single_run.has_checkpoint
         self.resume.set_appearance(*make_resume_texts(has_checkpoint=has_checkpoint))
         self.resume.set_disabled_reason(_find_resume_disabled_reason(single_run))
-        completed = single_run is not None and single_run.state == "completed"
-        change = _FURTHER if completed else _CHANGE if has_checkpoint else _CHANGE_NEW
-        self.change.set_appearance(change, _CHANGE_TIP)
-        self.change.set_disabled_reason("" if completed else _find_resume_disabled_reason(single_run))
+        if single_run is not None and single_run.state == "completed":
+            self.change.set_appearance(_FURTHER, _CHANGE_TIP)
+            self.change.set_disabled_reason()
+        else:
+            self.change.set_appearance(_CHANGE if has_checkpoint else _CHANGE_NEW, _CHANGE_TIP)
+            self.change.set_disabled_reason(_find_resume_disabled_reason(single_run))
         self.pause.set_disabled_reason(
             "" if single_run is not None and single_run.state == "running" else tr("Select one running run")
         )
@@ -83,10 +87,11 @@ class RunActions(QObject):
         )
         self.favorite.set_disabled_reason("" if runs else tr("Select the runs to mark"))
         self.favorite.setChecked(bool(runs) and all(run.favorite for run in runs))
-        are_active = bool(runs) and all(run.state in ACTIVE_STATES for run in runs)
-        self.delete.set_disabled_reason(
-            tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete")
-        )
+        are_active = all(run.state in ACTIVE_STATES for run in runs)
+        if runs:
+            self.delete.set_disabled_reason(tr("Stop it first") if are_active else "")
+        else:
+            self.delete.set_disabled_reason(tr("Select the runs to delete"))
 
     def create_menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """Create a context menu for `runs`, which offers all known tags."""
@@ -122,7 +127,7 @@ class RunActions(QObject):
         dialog.textValueSelected.connect(lambda text: self.tag_changed.emit(text, True))
         dialog.show()
 
-    def _make(self, name: str, text: str, tip: str, *keys: str, on: bool | None = None) -> Action:
+    def _create_action(self, name: str, text: str, tip: str, *keys: str, on: bool | None = None) -> Action:
         return Action(self._widget, name, text, tip, *keys, context=HERE, on=on)
 
 
@@ -132,7 +137,9 @@ def _find_resume_disabled_reason(run: RunSummary | None) -> str:
         return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
     if run.state in ACTIVE_STATES:
         return tr("It is still running")
-    return append_key(tr("It is complete: train it further"), "change_run") if run.state == "completed" else ""
+    if run.state == "completed":
+        return append_key(tr("It is complete: train it further"), "change_run")
+    return ""
 
 
 ACTIVE_STATES = ("starting", "waiting", "running")
@@ -141,18 +148,21 @@ ACTIVE_STATES = ("starting", "waiting", "running")
 class DeletingBar(TrashBar):
     """Banner that asks for confirmation before it moves runs to the trash. It is hidden until `ask` is called."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(tr("Deleting runs"), parent)
-        self._runs: list[RunSummary] = []
+    def __init__(self) -> None:
+        super().__init__(tr("Deleting runs"))
+        self._runs: list[RunSummary] = []  # runs that will be deleted if the user confirms it
 
     def ask(self, runs: Sequence[RunSummary]) -> None:
-        """Ask whether to delete `runs`. Active runs are left out."""
+        """Ask whether to delete `runs`, once their size is known. Active runs are left out.
+
+        While other runs are being deleted or put back, do nothing.
+        """
         if self.is_busy or not runs:
             return
         self._runs = [run for run in runs if run.state not in ACTIVE_STATES]
         if self._runs:
             self.show_message(
-                tr("Move {runs} to the trash? Calculating its size…").format(runs=_title(self._runs)),
+                tr("Move {runs} to the trash? Calculating its size…").format(runs=_describe_runs(self._runs)),
                 "warning",
                 "",  # hides the button that confirms
                 tr("Cancel"),
@@ -167,22 +177,23 @@ class DeletingBar(TrashBar):
             it, them = ("it is", "it") if len(runs) == 1 else (tr("they are"), "them")
             self.show_note(
                 tr("Can't delete {runs}: {it} still running. Stop {them} first.").format(
-                    runs=_title(runs), it=it, them=them
+                    runs=_describe_runs(runs), it=it, them=them
                 )
             )
         self.no.setFocus()
 
     def accept(self) -> None:
-        """Press the bar's main button: move the requested runs to the trash, or undo the last deletion."""
+        """Do what the bar's main button offers: move the requested runs to the trash, or undo the last deletion."""
         if self.is_busy:
             return
         runs, self._runs = self._runs, []
         if runs:
-            self.start(_title(runs), trash_run, [RunFolder(run.folder) for run in runs])
+            self.start(_describe_runs(runs), trash_run, [RunFolder(run.folder) for run in runs])
         else:
             self.undo()
 
     def dismiss(self) -> None:
+        """Close the bar without deleting the runs in question."""
         self._runs = []
         super().dismiss()
 
@@ -201,7 +212,7 @@ class DeletingBar(TrashBar):
                 "Move {runs} to the trash?{excluded} {takes} {bytes}{checkpoints}; "
                 "emptying the trash frees {freed_bytes}."
             ).format(
-                runs=_title(self._runs),
+                runs=_describe_runs(self._runs),
                 excluded=excluded,
                 takes=takes,
                 bytes=size(usage.bytes),
@@ -214,5 +225,5 @@ class DeletingBar(TrashBar):
         )
 
 
-def _title(runs: Sequence[RunSummary]) -> str:
+def _describe_runs(runs: Sequence[RunSummary]) -> str:
     return f"“{run_title(runs[0])}”" if len(runs) == 1 else counted(len(runs), "run")

@@ -77,9 +77,9 @@ class Details(QWidget):
     noted = Signal(object, object)
     fork_requested = Signal(str, object)
 
-    def __init__(self, actions: Sequence[Action], parent: QWidget | None = None) -> None:
+    def __init__(self, actions: Sequence[Action]) -> None:
         """Create the view. Each of `actions` gets a button, which is visible while the action is enabled."""
-        super().__init__(parent)
+        super().__init__()
         self._actions = actions
         self._fields: DetailFields | None = None
         self._run: RunSummary | None = None
@@ -105,10 +105,14 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details of the only run in `runs`. If there are none or several, show a hint."""
+        """Show the details of the only run in `runs`, which are read in the background.
+
+        If there are none or several, show a hint. Unsaved notes on another run are saved.
+        """
         run = runs[0] if len(runs) == 1 else None
         previous_run = self._run
-        if previous_run is not None and (run is None or run.run_id != previous_run.run_id):
+        is_same_run = run is not None and previous_run is not None and run.run_id == previous_run.run_id
+        if not is_same_run:
             self.save()
         self._run = run
         if run is None:
@@ -116,7 +120,7 @@ class Details(QWidget):
             self._stack.setCurrentWidget(self.hint)
             return
         self._stack.setCurrentWidget(self._halves)
-        if previous_run is None or previous_run.run_id != run.run_id:
+        if not is_same_run:
             self.facts.clear()
             self._fields = None
         if previous_run != run:
@@ -129,7 +133,7 @@ class Details(QWidget):
         self._halves.setOrientation(orientation)
 
     def save(self) -> None:
-        """Emit `noted` for unsaved notes and tags."""
+        """Emit `noted` for unsaved notes and tags if they differ from those of the run."""
         self._save_timer.stop()
         if self._is_dirty and self._run is not None:
             self._is_dirty = False
@@ -142,6 +146,7 @@ class Details(QWidget):
         super().hideEvent(event)
 
     def _create_facts(self) -> QTreeWidget:
+        """Create the tree for checkpoints, settings and disk usage."""
         tree = styled(QTreeWidget(), name=tr("Job and checkpoints of the selected run"))
         tree.setColumnCount(3)
         tree.setHeaderHidden(True)
@@ -179,7 +184,7 @@ class Details(QWidget):
         if not self._is_dirty:
             if self.notes.toPlainText().strip() != run.notes:
                 with QSignalBlocker(self.notes):
-                    self.notes.setWordWrapMode(_wrap_mode(run.notes))
+                    self.notes.setWordWrapMode(_choose_wrap_mode(run.notes))
                     self.notes.setPlainText(run.notes)
             if tags_of(self.tags.text()) != run.tags:
                 self.tags.setText(", ".join(run.tags))
@@ -193,13 +198,13 @@ class Details(QWidget):
             return
         self._fields = fields
         scroll_position, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
-        selected = current.text(0) if current is not None else ""
+        selected_text = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(fields.checkpoints)
         self._add_section(tr("Changed settings"), list_job_lines(fields))
         self._add_section(tr("On disk"), list_disk_lines(fields))
         self.facts.expandAll()
-        for item in self.facts.findItems(selected, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
+        for item in self.facts.findItems(selected_text, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
         self.facts.verticalScrollBar().setValue(scroll_position)
 
@@ -207,10 +212,11 @@ class Details(QWidget):
         """Add the newest checkpoints, each with a button that forks the run from it."""
         if not checkpoints:
             return
-        lines = [(each.name, each.text) for each in checkpoints[:_MAX_CHECKPOINTS]]
+        lines = [(checkpoint.name, checkpoint.text) for checkpoint in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
-        more = [("", f"{localized(remaining)} older ones are in the run's folder")] if remaining > 0 else []
-        items = self._add_section(tr("Checkpoints"), [*lines, *more])
+        if remaining > 0:
+            lines.append(("", f"{localized(remaining)} older ones are in the run's folder"))
+        items = self._add_section(tr("Checkpoints"), lines)
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
             item.setSizeHint(2, QSize(_BUTTON_WIDTH, _ROW_HEIGHT))
@@ -231,6 +237,7 @@ class Details(QWidget):
         return button
 
     def _fork(self, item: QTreeWidgetItem) -> None:
+        """Emit `fork_requested` with the checkpoint of a row. Other rows have none."""
         path = item.data(0, _PATH)
         if path is not None and self._run is not None:
             self.fork_requested.emit(self._run.run_id, path)
@@ -263,14 +270,18 @@ class Details(QWidget):
         self._save_timer.start()
 
 
-def _wrap_mode(text: str) -> QTextOption.WrapMode:
+def _choose_wrap_mode(text: str) -> QTextOption.WrapMode:
+    """Return the wrap mode for notes, which ignores word boundaries if a word is very long."""
     longest = max(map(len, text.split()), default=0)
     modes = QTextOption.WrapMode
     return modes.WrapAnywhere if longest > _MAX_WORD_LENGTH else modes.WrapAtWordBoundaryOrAnywhere
 
 
 def _describe_state(run: RunSummary) -> str:
-    """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21"."""
+    """Describe the state, the best result, the start and the cause of the state.
+
+    For example "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21", and the cause in a second line.
+    """
     lasted = f" after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
         state_text = f"{run.state.capitalize()} in SLURM, {run.slurm}"
@@ -307,13 +318,14 @@ def read_details(folder: Path) -> DetailFields:
     """Read a run's changed job fields, options, checkpoints and disk usage from its folder. Raises OSError."""
     run = RunFolder(folder)
     job = run.job()
-    labels = (
-        {name: field.label for name, field in option_fields(job).items()} if job is not None and job.options else {}
-    )
+    options = {}
+    if job is not None and job.options:
+        fields = option_fields(job)
+        options = {fields[name].label if name in fields else name: value for name, value in job.options.items()}
     return DetailFields(
         run_id=run.run_id,
         changed=changed_fields(job) if job is not None else None,
-        options={labels.get(name, name): value for name, value in job.options.items()} if job is not None else {},
+        options=options,
         checkpoints=checkpoints_of(run),
         folder_size=measure_folder(folder),
     )

@@ -61,7 +61,7 @@ class FilterBar(QWidget):
         self.favorites.setCheckable(True)
         self.clear = tool_button(text=tr("Show all"), tip=tr("Clear the search and all filters"))
         self._typing_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._applied = RunFilter()  # filter that was emitted last
+        self._emitted_filter = RunFilter()  # filter that was emitted last
         self._tag_row = labeled(tr("Tag"), self.tag)
         self._lay_out()
         self._typing_timer.timeout.connect(self._emit_filter)
@@ -73,6 +73,7 @@ class FilterBar(QWidget):
         self.clear.clicked.connect(self.reset)
 
     def run_filter(self) -> RunFilter:
+        """Return the filter that is set. A period is counted back from the current time."""
         days = self.period.currentData()
         return RunFilter(
             text=self.text.text().strip(),
@@ -128,8 +129,8 @@ class FilterBar(QWidget):
         self._typing_timer.stop()
         run_filter = self.run_filter()
         self.clear.setVisible(run_filter != RunFilter())
-        if run_filter != self._applied:
-            self._applied = run_filter
+        if run_filter != self._emitted_filter:
+            self._emitted_filter = run_filter
             self.changed.emit(run_filter)
 
 
@@ -148,8 +149,11 @@ def _make_choices_with_counts(values: Iterable[str], title: Callable[[str], str]
 
 
 def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
-    """Replace all entries except the first. The selected choice remains selected if it still exists."""
-    if choices == [(combo.itemText(n), combo.itemData(n)) for n in range(1, combo.count())]:
+    """Replace all entries except the first. The selected choice remains selected if it still exists.
+
+    Only the loss of the selected choice is emitted as a change.
+    """
+    if choices == [(combo.itemText(index), combo.itemData(index)) for index in range(1, combo.count())]:
         return
     selected = combo.currentData()
     with QSignalBlocker(combo):

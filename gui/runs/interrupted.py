@@ -34,8 +34,8 @@ class InterruptedRuns(QWidget):
     dismissed = Signal(str)
     show_all = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setAccessibleName(tr("Interrupted runs"))
         self._runs: list[RunSummary] = []
         self._banners: list[Banner] = []
@@ -54,10 +54,10 @@ class InterruptedRuns(QWidget):
 
         Forking a run doesn't dismiss it.
         """
-        found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
-        found.sort(key=lambda run: run.started, reverse=True)
-        if found != self._runs:
-            self._runs = found
+        interrupted = [run for run in runs if run.state == "interrupted" and not run.set_aside]
+        interrupted.sort(key=lambda run: run.started, reverse=True)
+        if interrupted != self._runs:
+            self._runs = interrupted
             self._create_banners()
 
     def _create_banners(self) -> None:
@@ -69,7 +69,7 @@ class InterruptedRuns(QWidget):
         for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
             self._layout.insertWidget(index, banner)
             interrupted_at = format_date_and_time(run.started + (run.seconds or 0.0))
-            banner.show_message(f"{_title(run)}: interrupted {interrupted_at} while {describe_activity(run)}.")
+            banner.show_message(f"{_make_title(run)}: interrupted {interrupted_at} while {describe_activity(run)}.")
         remaining = len(self._runs) - _MAX_INTERRUPTED
         self._more.setText(f"{localized(remaining)} more interrupted – show all")
         self._more.setVisible(remaining > 0)
@@ -80,17 +80,17 @@ class InterruptedRuns(QWidget):
         text, tip = make_resume_texts(has_checkpoint=run.has_checkpoint)
         resume = QPushButton(text.replace("&", ""))
         resume.setToolTip(tip)
-        resume.setAccessibleName(f"{resume.text()} {_title(run)}")
+        resume.setAccessibleName(f"{resume.text()} {_make_title(run)}")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton(tr("Delete…"))
         delete.setToolTip(tr("Move the run to the trash after a confirmation"))
-        delete.setAccessibleName(tr("Delete {run}").format(run=_title(run)))
+        delete.setAccessibleName(tr("Delete {run}").format(run=_make_title(run)))
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
-        banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_title(run)))
+        banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_make_title(run)))
         banner.closed.connect(lambda: self.dismissed.emit(run.run_id))
         banner.label.setToolTip(run.folder)
         return banner
 
 
-def _title(run: RunSummary) -> str:
+def _make_title(run: RunSummary) -> str:
     return f"{run_title(run)} · {model_title(run.model)}"

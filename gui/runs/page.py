@@ -64,9 +64,8 @@ class RunsPage(QWidget):
     prefill_requested = Signal(object)
     message = Signal(str)
 
-    def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
-        """Create the page. If `runs` is None, the page polls the runs folder itself."""
-        super().__init__(parent)
+    def __init__(self, run_list: RunList) -> None:
+        super().__init__()
         styled(self, "panel")
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
@@ -79,7 +78,7 @@ class RunsPage(QWidget):
         self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
         self.notes_writer = NotesWriter(self.model.find, self)
-        self.run_list = runs or RunList(self)
+        self.run_list = run_list
         self.unread = Banner(name=tr("Runs that can't be read"))
         self._count = muted_label()
         self._empty = EmptyState(tr("Looking for runs…"))
@@ -97,6 +96,7 @@ class RunsPage(QWidget):
         self.queue.refresh()
 
     def add_button(self, action: Action) -> None:
+        """Add a button for an action at the top of the page."""
         self._top.addWidget(bind(QPushButton(), action))
 
     def close_work(self) -> None:
@@ -143,10 +143,10 @@ class RunsPage(QWidget):
         self._halves.setSizes(_SIZES)
         self.panes = (self.queue, self.table, self.details)
         banners = (self.unread, self.interrupted, self.queue)
-        rows = (self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
+        rows = (self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._create_bottom_row())
         self.setLayout(vbox(*rows, margins=(14, 10, 14, 10)))
 
-    def _bottom_row(self) -> QHBoxLayout:
+    def _create_bottom_row(self) -> QHBoxLayout:
         compare = RunDrop(bind(QPushButton(), self.acts.compare), lambda: self.run_list.known_ids)
         compare.setToolTip(tr("Drop runs here to add them to the comparison"))
         compare.dropped.connect(self.add_to_comparison_requested)
@@ -206,13 +206,13 @@ class RunsPage(QWidget):
             self.model.merge(runs)
         self._update()
 
-    def _on_complete(self, read: RunListing) -> None:
+    def _on_complete(self, listing: RunListing) -> None:
         """List the runs that were read, and remove deleted ones.
 
         If the page is hidden when the runs are first read, a message names those that were interrupted.
         """
         with self.table.holding_position():
-            self.model.keep_only([run.run_id for run in read.runs])
+            self.model.keep_only([run.run_id for run in listing.runs])
         self._empty.setText(_EMPTY)
         self._update()
         self._update_filters_and_banners()
@@ -220,7 +220,7 @@ class RunsPage(QWidget):
         if not self._was_read and not self.isVisible():
             self._report_interrupted()
         self._was_read = True
-        self.unread.show_message(list_unread_runs(read.unread))
+        self.unread.show_message(list_unread_runs(listing.unread))
         if self.isVisible():
             self.queue.refresh()
 
@@ -229,14 +229,15 @@ class RunsPage(QWidget):
         count = self.interrupted.count
         if count:
             was, it_was = ("was", "it was") if count == 1 else ("were", tr("they were"))
-            runs = append_key(tr("Runs"), "runs_page")
+            runs_tab = append_key(tr("Runs"), "runs_page")
             self.message.emit(
                 tr("{count} {was} interrupted. {runs} shows what {it_was} doing and how to resume.").format(
-                    count=counted(count, "run"), was=was, runs=runs, it_was=it_was
+                    count=counted(count, "run"), was=was, runs=runs_tab, it_was=it_was
                 )
             )
 
     def _on_noted(self, run: RunSummary) -> None:
+        """Show the stored notes of a run in the list, the filters and the banners."""
         self._on_found([run])
         self._update_filters_and_banners()
 
@@ -325,7 +326,8 @@ class RunsPage(QWidget):
         self.message.emit(str(error))
 
     def _ask_to_delete(self, run_ids: list[str]) -> None:
-        self.deleting.ask([run for run_id in run_ids if (run := self.model.find(run_id)) is not None])
+        runs = [self.model.find(run_id) for run_id in run_ids]
+        self.deleting.ask([run for run in runs if run is not None])
 
     def _change_notes(self, run_ids: list[str], **changes: object) -> None:
         """Store changes to fields of the runs' `RunNotes` on a worker thread."""
@@ -335,6 +337,7 @@ class RunsPage(QWidget):
                 self.notes_writer.change(run, **changes)
 
     def _set_favorite(self) -> None:
+        """Mark the selected runs as favorites, or remove the mark, as the action is checked."""
         favorite = self.acts.favorite.isChecked()
         self._change_notes([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
 

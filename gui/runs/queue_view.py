@@ -93,8 +93,8 @@ class QueueView(QWidget):
     changed = Signal()
     message = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.model = QueueModel(self)
         self.table = QueueTable(self.model)
         self.removal = QuestionBar(tr("Removing a run from the queue"))
@@ -194,6 +194,7 @@ class QueueView(QWidget):
             self.message.emit(tr("Can't read the queue: {error}").format(error=error))
 
     def _update_visibility(self) -> None:
+        """Hide the table of an empty queue, and the view unless it offers to put back a removed run."""
         self._card.setVisible(bool(self.model.rows))
         self.setVisible(bool(self.model.rows) or not self.removal.isHidden())
 
@@ -218,7 +219,9 @@ class QueueView(QWidget):
             return tr("Select a run")
         if name in ("up", "first") and position.number == 1:
             return tr("The run is the first")
-        return tr("The run is the last") if name == "down" and position.number == self.model.count() else ""
+        if name == "down" and position.number == self.model.count():
+            return tr("The run is the last")
+        return ""
 
     def _change_selected_run(self, change: Callable[[QueuePosition], object]) -> None:
         """Call `change` with the selected run on a worker thread."""

@@ -70,8 +70,8 @@ class RunFilter:
             return False
         if not self.text:
             return True
-        text = _make_searched_text(run)
-        return all(term in text for term in self.text.lower().split())
+        searched_text = _make_searched_text(run)
+        return all(term in searched_text for term in self.text.lower().split())
 
 
 def _make_searched_text(run: RunSummary) -> str:
@@ -90,9 +90,13 @@ def _make_searched_text(run: RunSummary) -> str:
     return "\n".join(parts).lower()
 
 
-def _best_key(run: RunSummary) -> float:
+def _get_best_value(run: RunSummary) -> float:
+    """Return the best value of the run's main metric, or negative infinity if there is none."""
     best = headline_metric(run)
-    return best[1] if best is not None else float("-inf")
+    if best is None:
+        return float("-inf")
+    _metric, value = best
+    return value
 
 
 def format_state(run: RunSummary) -> str:
@@ -103,7 +107,7 @@ def format_state(run: RunSummary) -> str:
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
     Column(tr("State"), format_state, lambda run: run.state),
-    Column(tr("Best"), lambda run: format_best_metric(run, metric_value), _best_key, is_numeric=True),
+    Column(tr("Best"), lambda run: format_best_metric(run, metric_value), _get_best_value, is_numeric=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     Column(tr("Devices"), lambda run: describe_devices(run.devices), lambda run: describe_devices(run.devices)),
@@ -132,7 +136,7 @@ class RunsModel(RowModel[RunSummary]):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._all: dict[str, RunSummary] = {}
+        self._all: dict[str, RunSummary] = {}  # by id, also of runs that the filter hides
         self._filter = RunFilter()
         self.sort_column, self.sort_order = STARTED, Qt.SortOrder.DescendingOrder
 
@@ -175,6 +179,7 @@ class RunsModel(RowModel[RunSummary]):
         return flags
 
     def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
+        """Return the drag data of the runs in the rows of `indexes`."""
         return make_drag_data(self.rows[row] for row in sorted({index.row() for index in indexes}))
 
     def cell_data(self, row: RunSummary, column: int, role: int) -> Any:
@@ -193,6 +198,7 @@ class RunsModel(RowModel[RunSummary]):
         return None
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        """Emit `renamed` if a name has been edited to a new one. Return False for other cells and roles."""
         if role != Qt.ItemDataRole.EditRole or not index.isValid() or index.column() != NAME:
             return False
         run = self.rows[index.row()]

@@ -55,7 +55,7 @@ class TrainPage(QWidget):
         super().__init__()
         self._actions, self._job_panel, self._settings = actions, job_panel, settings
         self._session: RunSession | None = None
-        self._has_read_runs = False
+        self._has_read_runs = False  # True once the list of runs has been read
         self.welcome = WelcomePage()
         self.welcome.hide()
         self.is_job_chosen = False
@@ -73,17 +73,17 @@ class TrainPage(QWidget):
 
     @property
     def shows_run(self) -> bool:
-        """Return True if the page shows a run rather than the form."""
+        """True if the page shows a run rather than the form."""
         return self._stack.currentWidget() is self._run_view
 
     @property
     def waits_for_run(self) -> bool:
-        """Return True while the run that was on screen when the window was last closed is being loaded."""
+        """True while the run that was on screen when the window was last closed is being loaded."""
         return self._stack.currentWidget() is self._waiting_view
 
     @property
     def areas(self) -> list[QWidget]:
-        """Return the parts of the page in tab order."""
+        """Parts of the page in tab order."""
         run_areas = (self._run_view.widget(number) for number in range(self._run_view.count()))
         return [self._tab_strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
 
@@ -93,7 +93,7 @@ class TrainPage(QWidget):
         self._set_primary_button()
 
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
-        """Add the page of the run that `session` follows."""
+        """Add the page of the run that `session` follows, and stop waiting for the run of the last session in a moment."""
         self._session = session
         self._run_view.insertWidget(0, run_page)
         self._run_view.setStretchFactor(0, 1)
@@ -116,8 +116,8 @@ class TrainPage(QWidget):
             self._show_view(self._job_view)
 
     def close_work(self) -> None:
-        """Save the open run for the next start."""
-        if self.waits_for_run:
+        """Save for the next start which run is open."""
+        if self.waits_for_run:  # the setting still contains this run
             return
         run = self._session.run if self._session is not None and self.shows_run else None
         self._settings.set(LAST_RUN, str(run.path) if run is not None else "")
@@ -157,7 +157,7 @@ class TrainPage(QWidget):
             action = Action(self, name, title, tr("Switch between the new job and the open runs"), key)
             action.on_trigger(partial(self._switch_tab, step))
         self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Close the tab of a run"), "Ctrl+W")
-        self.close_tab.on_trigger(self._close_current)
+        self.close_tab.on_trigger(self._close_current_tab)
         self._update_actions()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -175,8 +175,7 @@ class TrainPage(QWidget):
         """
         focus = self.window().focusWidget()
         previous = self._stack.currentWidget()
-        has_focus = focus is not None and previous is not None and previous is not view and previous.isAncestorOf(focus)
-        if has_focus:
+        if previous is not None and previous is not view and focus is not None and previous.isAncestorOf(focus):
             self.tabs.setFocus()  # Qt would focus the next widget
         self._stack.setCurrentWidget(view)
         self._update_actions()
@@ -202,17 +201,18 @@ class TrainPage(QWidget):
         self.run_settings.show_job(started.job if started is not None else None)
         self._update_actions()
 
-    def _on_runs_read(self, read: RunListing) -> None:
-        """Update the tabs from the run list, and hide the welcome page once there are runs."""
-        if read.runs:
+    def _on_runs_read(self, listing: RunListing) -> None:
+        """Update the tabs from the run list. Hide the welcome page once there are runs, or show it if there are none yet."""
+        if listing.runs:
             self._hide_welcome()
         elif not self._has_read_runs:
             self.show_welcome()
         self._has_read_runs = True
-        self.tabs.show_runs(read, self._session.run if self._session is not None else None)
+        self.tabs.show_runs(listing, self._session.run if self._session is not None else None)
         self._update_actions()
 
     def _hide_welcome(self) -> None:
+        """Hide the welcome page, and make the Train button primary."""
         self.welcome.hide()
         self._set_primary_button()
 
@@ -227,7 +227,7 @@ class TrainPage(QWidget):
         """Select the next tab (`step` is 1) or the previous one (-1). The first follows the last."""
         self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())
 
-    def _close_current(self) -> None:
+    def _close_current_tab(self) -> None:
         """Close the tab of the selected run. Do nothing for the tab of the new job."""
         tab = self.tabs.current_run
         if tab is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QTreeWidgetItem, QWidget
@@ -22,6 +25,14 @@ _VALUE_WIDTH = 60
 _LABEL, _VALUE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 
 
+class _Line(NamedTuple):
+    """Setting of a run."""
+
+    label: str
+    value: str
+    help_text: str
+
+
 class SettingsTree(TreeWidget):
     """Tree of labels and values side by side or, if the view is narrow, below each other."""
 
@@ -35,14 +46,14 @@ class SettingsTree(TreeWidget):
         self.header().setMinimumSectionSize(0)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
-    def add(self, group: QTreeWidgetItem, label: str, value: str, help_text: str) -> None:
+    def add(self, group: QTreeWidgetItem, line: _Line) -> None:
         """Add a label and its value to a group. The tool tip contains the help text."""
         item = QTreeWidgetItem(group)
         self._items.append(item)
-        item.setData(0, _LABEL, label)
-        item.setData(0, _VALUE, value)
-        item.setToolTip(0, f"{label}: {value}\n{help_text}")
-        item.setToolTip(1, value)
+        item.setData(0, _LABEL, line.label)
+        item.setData(0, _VALUE, line.value)
+        item.setToolTip(0, f"{line.label}: {line.value}\n{line.help_text}")
+        item.setToolTip(1, line.value)
         item.setTextAlignment(1, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self._set_texts(item)
 
@@ -52,9 +63,9 @@ class SettingsTree(TreeWidget):
 
     def fit(self) -> None:
         """Fit the columns to the labels and to the view. In a narrow view, values are in the column of the labels."""
-        texts = self.fontMetrics()
-        labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._items), default=0)
-        width = 2 * self.indentation() + labels + theme.scale_pixels(_GAP)
+        metrics = self.fontMetrics()
+        label_width = max((metrics.horizontalAdvance(item.data(0, _LABEL)) for item in self._items), default=0)
+        width = 2 * self.indentation() + label_width + theme.scale_pixels(_GAP)
         is_stacked = width + theme.scale_pixels(_VALUE_WIDTH) > self.viewport().width()
         if is_stacked != self._is_stacked:
             self._is_stacked = is_stacked
@@ -115,19 +126,20 @@ class RunSettingsView(QWidget):
         if job is None:
             return
         changed = changed_fields(job)
-        self._add_group(tr("Changed"), [*_field_lines(job, list(changed)), *_option_lines(job)]).setExpanded(True)
-        self._add_group(tr("Defaults"), _field_lines(job, [name for name in FIELDS if name not in changed]))
+        changed_lines = [*_list_field_lines(job, changed), *_list_option_lines(job)]
+        self._add_group(tr("Changed"), changed_lines).setExpanded(True)
+        self._add_group(tr("Defaults"), _list_field_lines(job, [name for name in FIELDS if name not in changed]))
         self.tree.fit()
 
-    def _add_group(self, title: str, lines: list[tuple[str, str, str]]) -> QTreeWidgetItem:
+    def _add_group(self, title: str, lines: list[_Line]) -> QTreeWidgetItem:
         """Add a collapsed group of labels, values and help texts."""
         group = QTreeWidgetItem(self.tree, [f"{title} ({len(lines)})"])
         group.setFirstColumnSpanned(True)
         font = QFont(self.tree.font())
         font.setWeight(QFont.Weight.DemiBold)
         group.setFont(0, font)
-        for label, value, help_text in lines:
-            self.tree.add(group, label, value, help_text)
+        for line in lines:
+            self.tree.add(group, line)
         return group
 
     def _request(self) -> None:
@@ -136,19 +148,16 @@ class RunSettingsView(QWidget):
             self.requested.emit(self.job)
 
 
-def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
-    """Return the label, value and help text of each field."""
-    return [(FIELDS[name].label, format_job_value(name, job.value(name)), FIELDS[name].help) for name in names]
+def _list_field_lines(job: Job, names: Iterable[str]) -> list[_Line]:
+    """Return the lines of the fields with these names."""
+    return [_Line(FIELDS[name].label, format_job_value(name, job.value(name)), FIELDS[name].help) for name in names]
 
 
-def _option_lines(job: Job) -> list[tuple[str, str, str]]:
-    """Return the label, value and help text of each option that is set."""
-    known = option_fields(job) if job.options else {}
-    return [
-        (
-            known[name].label if name in known else name,
-            format_job_value("", value),
-            known[name].help if name in known else "",
-        )
-        for name, value in job.options.items()
-    ]
+def _list_option_lines(job: Job) -> list[_Line]:
+    """Return the lines of the options that are set. An option that isn't known anymore has its name as label."""
+    fields = option_fields(job) if job.options else {}
+    lines = []
+    for name, value in job.options.items():
+        label, help_text = (fields[name].label, fields[name].help) if name in fields else (name, "")
+        lines.append(_Line(label, format_job_value("", value), help_text))
+    return lines

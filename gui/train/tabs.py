@@ -46,7 +46,7 @@ class RunTab:
 
     @property
     def is_closable(self) -> bool:
-        """Return True if the run has ended or is on another machine."""
+        """True if the run has ended or is on another machine."""
         return not self.is_active or bool(machine_of(self.run))
 
 
@@ -69,8 +69,8 @@ class RunTabs(QTabBar):
         self.setDrawBase(False)
         self.setExpanding(False)
         self.setElideMode(Qt.TextElideMode.ElideNone)
-        self.runs: list[RunTab] = []
-        self._listed_runs: Mapping[str, RunSummary] = {}
+        self.runs: list[RunTab] = []  # tabs after that of the new job
+        self._listed_runs: Mapping[str, RunSummary] = {}  # runs in the last list, by id
         self.addTab(_NEW_JOB)
         self.setTabToolTip(0, tr("Show the form of a new job"))
         self.currentChanged.connect(self._on_current_changed)
@@ -86,11 +86,12 @@ class RunTabs(QTabBar):
         return run_title(summary) if summary is not None else run_id
 
     def select_job(self) -> None:
+        """Select the tab of the new job, without emitting `job_chosen`."""
         with QSignalBlocker(self):
             self.setCurrentIndex(0)
 
     def select_run(self, run: RunFolder) -> None:
-        """Select the tab of a run that the user has opened. Add the tab if necessary."""
+        """Select the tab of a run that the user has opened, without emitting signals. Add the tab if necessary."""
         number = self._index_of(run)
         if number is None:
             self._add_tab(RunTab(run, self.title_of(run.run_id)))
@@ -110,16 +111,16 @@ class RunTabs(QTabBar):
             tab.fraction = status.fraction if status.active and status.label != "Waiting" else None
             self._update_tab(number)
 
-    def show_runs(self, read: RunListing, followed: RunFolder | None) -> None:
+    def show_runs(self, listing: RunListing, followed: RunFolder | None) -> None:
         """Add tabs for active runs, update the tabs, and remove those whose runs have ended or were deleted.
 
         Tabs of ended runs stay if the user opened them. The state of the followed run isn't updated.
         """
-        previous_runs, self._listed_runs = self._listed_runs, {run.run_id: run for run in read.runs}
-        for summary in reversed(read.runs):
+        previous_runs, self._listed_runs = self._listed_runs, {run.run_id: run for run in listing.runs}
+        for summary in reversed(listing.runs):  # the newest run gets the last tab
             run = RunFolder(summary.folder)
-            is_active = summary.state not in ENDED and summary.state != "waiting"
-            if is_active and self._index_of(run) is None:
+            has_started = summary.state not in ENDED and summary.state != "waiting"
+            if has_started and self._index_of(run) is None:
                 self._add_tab(RunTab(run, run_title(summary)))
         for number in reversed(range(len(self.runs))):
             tab = self.runs[number]
@@ -133,7 +134,10 @@ class RunTabs(QTabBar):
                 self._remove_tab(number)
 
     def close_run(self, run: RunFolder) -> None:
-        """Close the tab of a run, unless the run is active on this machine."""
+        """Close the tab of a run and emit `run_closed`, unless the run is active on this machine.
+
+        If the tab was selected, select the new job instead and emit `job_chosen`.
+        """
         number = self._index_of(run)
         if number is None or not self.runs[number].is_closable:
             return
@@ -166,8 +170,8 @@ class RunTabs(QTabBar):
         tab, index = self.runs[number], number + 1
         progress = f"{100 * tab.fraction:.0f}%" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
-        named = " · ".join(filter(None, (progress, title)))
-        text = f"{STATE_MARKS.get(tab.state, '')} {named}".strip().replace("&", "&&")
+        progress_and_title = " · ".join(filter(None, (progress, title)))
+        text = f"{STATE_MARKS.get(tab.state, '')} {progress_and_title}".strip().replace("&", "&&")
         if text != self.tabText(index):
             self.setTabText(index, text)
             self.setAccessibleTabName(index, ", ".join(filter(None, (tab.title, tab.state, progress))))

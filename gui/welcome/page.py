@@ -57,8 +57,8 @@ class WelcomePage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._shown_facts: tuple[Any, ...] = ()  # driver and GPU facts that the findings on screen are based on
-        self._machine: list[Finding] = []
-        self._disk: list[Finding] | None = None  # None until they are requested
+        self._machine_findings: list[Finding] = []
+        self._disk_findings: list[Finding] | None = None  # None until they are requested
         self.rows: list[FindingRow] = []
         title = caption(tr("Welcome to Footplate"), "welcome")
         description = muted_label(tr("Train vision models on this machine and monitor its devices."), word_wrap=True)
@@ -85,8 +85,8 @@ class WelcomePage(QWidget):
 
     @property
     def has_usable_gpu(self) -> bool:
-        """Return True if the machine has a GPU that can be used for training."""
-        return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
+        """True if the machine has a GPU that can be used for training."""
+        return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine_findings)
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Receive a snapshot of the machine. Update the findings if its driver or GPUs have changed."""
@@ -94,13 +94,12 @@ class WelcomePage(QWidget):
         if facts == self._shown_facts or snapshot.nvml.status == "not_answering":
             return
         self._shown_facts = facts
-        gpus = [*driver_findings(snapshot.nvml), *gpu_findings(snapshot)]
-        # The devices panel, next to this page, shows the message of NVML in full.
-        self._machine = [
-            *(
-                msgspec.structs.replace(each, text=_NOT_AVAILABLE) if each.text == snapshot.nvml.message else each
-                for each in gpus
-            ),
+        gpu_and_driver_findings = [*driver_findings(snapshot.nvml), *gpu_findings(snapshot)]
+        for index, finding in enumerate(gpu_and_driver_findings):
+            if finding.text == snapshot.nvml.message:  # the devices panel, next to this page, shows it in full
+                gpu_and_driver_findings[index] = msgspec.structs.replace(finding, text=_NOT_AVAILABLE)
+        self._machine_findings = [
+            *gpu_and_driver_findings,
             *training_findings(snapshot, find_installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
@@ -109,13 +108,14 @@ class WelcomePage(QWidget):
         self._show_findings()
 
     def showEvent(self, event: QShowEvent) -> None:
+        """Start to examine the disk when the page is first shown."""
         super().showEvent(event)
-        if self._disk is None:
-            self._disk = []
-            in_background(lambda: list(disk_findings()), self, self._set_disk, reraise)
+        if self._disk_findings is None:
+            self._disk_findings = []
+            in_background(lambda: list(disk_findings()), self, self._on_disk_examined, reraise)
 
-    def _set_disk(self, findings: list[Finding]) -> None:
-        self._disk = findings
+    def _on_disk_examined(self, findings: list[Finding]) -> None:
+        self._disk_findings = findings
         self._show_findings()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -127,14 +127,16 @@ class WelcomePage(QWidget):
         is_wide = self.width() >= theme.scale_pixels(_TWO_COLUMNS_FROM)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._halves.setDirection(direction)
-        self._column.setMaximumWidth(theme.scale_pixels(_WIDTH) * (1 + is_wide))
+        self._column.setMaximumWidth(theme.scale_pixels(_WIDTH) * (2 if is_wide else 1))
         is_stacked = self.width() < theme.scale_pixels(_STACKED_BELOW)
+        middle = Qt.AlignmentFlag.AlignVCenter
         for number, (button, description) in enumerate(self._choice_rows):
             row = 2 * number
             self._choices.addWidget(button, row, 0)
-            self._choices.addWidget(
-                description, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
-            )
+            if is_stacked:
+                self._choices.addWidget(description, row + 1, 0, 1, 2, middle)
+            else:
+                self._choices.addWidget(description, row, 1, middle)
             self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scale_pixels(_BUTTON_HEIGHT))
             description.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
@@ -164,22 +166,22 @@ class WelcomePage(QWidget):
         return card
 
     def _show_findings(self) -> None:
-        """List the findings, errors first."""
-        if not self._machine:
+        """List the findings, errors first, once the machine is known."""
+        if not self._machine_findings:
             return
         self._checking_label.hide()
         for row in self.rows:
             self._list.removeWidget(row)
             row.deleteLater()
-        found = [*self._machine, *(self._disk or ())]
-        if any(finding.topic == "Training" and finding.grade == "cpu_only" for finding in found):
+        findings = [*self._machine_findings, *(self._disk_findings or ())]
+        if any(finding.topic == "Training" and finding.grade == "cpu_only" for finding in findings):
             # The driver works, but a green mark would suggest that training uses the GPU.
-            found = [
+            findings = [
                 msgspec.structs.replace(finding, grade="limited") if finding.topic == "Driver" else finding
-                for finding in found
+                for finding in findings
             ]
-        found.sort(key=lambda finding: finding.grade not in ("broken", "cpu_only"))
-        self.rows = [FindingRow(finding) for finding in found]
+        findings.sort(key=lambda finding: finding.grade not in ("broken", "cpu_only"))
+        self.rows = [FindingRow(finding) for finding in findings]
         for row in self.rows:
             self._list.addWidget(row)
 
@@ -206,7 +208,7 @@ class FindingRow(QWidget):
         grid.setVerticalSpacing(6)
         grid.setColumnStretch(2, 1)
         top = Qt.AlignmentFlag.AlignTop
-        grid.addWidget(_icon(finding), 0, 0, top)
+        grid.addWidget(_create_icon(finding), 0, 0, top)
         grid.addWidget(topic, 0, 1, top)
         grid.addWidget(self.text, 0, 2, top)
         if finding.remedy:
@@ -219,14 +221,15 @@ class FindingRow(QWidget):
             grid.addWidget(self.copy, 2, 2, Qt.AlignmentFlag.AlignLeft)
 
 
-def _icon(finding: Finding) -> IconLabel:
+def _create_icon(finding: Finding) -> IconLabel:
+    """Create the icon for a finding. A limitation is a warning only if it has a remedy."""
     if finding.grade == "fine":
         return IconLabel("ok", "ok", tr("Fine"))
-    if finding.grade == "limited":
-        return (
-            IconLabel("warning", "warning", tr("Note")) if finding.remedy else IconLabel("info", "accent", tr("Note"))
-        )
-    return IconLabel("error", "error", tr("Wrong"))
+    if finding.grade != "limited":
+        return IconLabel("error", "error", tr("Wrong"))
+    if finding.remedy:
+        return IconLabel("warning", "warning", tr("Note"))
+    return IconLabel("info", "accent", tr("Note"))
 
 
 def _make_sentence(text: str) -> str:

@@ -41,12 +41,12 @@ class Banner(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._buttons = buttons
-        self._mark = IconLabel()
+        self._icon = IconLabel()
         self._severity: Severity | None = None
         self.label = QLabel(wordWrap=True)
         self.setAccessibleName(name)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        row = hbox((self._mark, 0, Qt.AlignmentFlag.AlignVCenter), (self.label, 1), *buttons, margins=(12, 4, 8, 4))
+        row = hbox((self._icon, 0, Qt.AlignmentFlag.AlignVCenter), (self.label, 1), *buttons, margins=(12, 4, 8, 4))
         self.setLayout(row)
         if close:
             row.addWidget(self._make_close_button(close))
@@ -60,7 +60,7 @@ class Banner(QFrame):
         """
         if severity != self._severity:
             self._severity = severity
-            self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])
+            self._icon.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])
         previous_text, text = self.text(), shorten(text)
         self.label.setText(text)
         for button, title in zip(self._buttons, titles, strict=False):
@@ -72,7 +72,7 @@ class Banner(QFrame):
                 button.setAccessibleDescription(text)  # screen readers read it when the button gets the focus
         is_new = self.isHidden() or text != previous_text
         self.setVisible(bool(text))
-        if is_new and self.isVisible():
+        if is_new and self.isVisible():  # not while the page of the banner is hidden
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def text(self) -> str:
@@ -87,11 +87,11 @@ class Banner(QFrame):
 class QuestionBar(Banner):
     """Banner with the buttons `yes` and `no`, which the owner connects. Escape presses `no`."""
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str) -> None:
         """Create a bar with an accessible name."""
         # Buttons need a text before the first question, for screen readers.
         yes, no = QPushButton(tr("Yes")), QPushButton(tr("No"))
-        super().__init__(yes, no, name=name, parent=parent)
+        super().__init__(yes, no, name=name)
         self.yes, self.no = yes, no
 
     def show_note(self, text: str, severity: Severity = "info") -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
 
 from gui.sources.background import Background, describe_error, in_background
 from gui.sources.trash import CannotTrash, Trashed, put_back
@@ -27,25 +26,28 @@ class TrashBar(QuestionBar):
 
     changed = Signal()
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str) -> None:
         """Create a bar with an accessible name."""
-        super().__init__(name, parent)
-        self._trashed: list[Trashed] = []
-        self._title = ""
-        self._work: Background | None = None
+        super().__init__(name)
+        self._trashed: list[Trashed] = []  # items that were moved last and can be put back
+        self._title = ""  # their description, as in "2 runs"
+        self._call: Background | None = None  # call that is in progress
         self.yes.clicked.connect(self.accept)
         self.no.clicked.connect(self.dismiss)
 
     @property
     def is_busy(self) -> bool:
-        return self._work is not None
+        return self._call is not None
 
     @property
     def can_undo(self) -> bool:
         return bool(self._trashed)
 
     def start(self, title: str, trash: Callable[[Any], Trashed], items: Sequence[Any]) -> None:
-        """Call `trash` for each of `items` on a worker thread. `title` describes them, as in "2 runs"."""
+        """Call `trash` for each of `items` on a worker thread, unless another call is in progress.
+
+        `title` describes the items, as in "2 runs".
+        """
         if self.is_busy:
             return
         self.show_note(tr("Moving {title} to the trash…").format(title=title))
@@ -63,41 +65,43 @@ class TrashBar(QuestionBar):
         self.undo()
 
     def dismiss(self) -> None:
+        """Close the bar, and emit `closed`."""
         self.hide()
         self.closed.emit()
 
     def close_work(self) -> None:
         """Wait for the running move when the window closes."""
-        if self._work is not None:
-            self._work.finish()
+        if self._call is not None:
+            self._call.finish()
 
     def call_in_background(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `function` on a worker thread, then `done`. No other move can start in the meantime."""
+        """Call `function` on a worker thread, then `done` with its result. Show and raise its errors.
+
+        No other move can start in the meantime.
+        """
 
         def on_done(result: Any) -> None:
-            self._work = None
+            self._call = None
             done(result)
 
         def on_failed(error: Exception) -> None:
-            self._work = None
+            self._call = None
             self.show_note(tr("Couldn't finish: {error}").format(error=describe_error(error)), "warning")
             raise error
 
-        self._work = in_background(function, self, on_done, on_failed)
+        self._call = in_background(function, self, on_done, on_failed)
 
     def _on_moved(self, title: str, requested: int, outcome: _Outcome) -> None:
         """Report how many of the `requested` folders were moved to the trash, and offer to undo it."""
-        moved, messages = outcome  # moved folders, and the errors with the others
-        if moved:
-            self._trashed, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
-            trash = tr("the desktop's trash") if moved[0].desktop else str(moved[0].location.parent)
-            messages = [
-                tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(
-                    title=self._title, trash=trash
-                ),
-                *messages,
-            ]
-        self._report(messages, tr("Undo") if moved else "", is_complete=len(moved) == requested)
+        moved, problems = outcome
+        is_complete = len(moved) == requested
+        if not moved:
+            self._report(problems, "", is_complete=is_complete)
+            return
+        self._trashed, self._title = moved, title if is_complete else f"{len(moved)} of {title}"
+        trash = tr("the desktop's trash") if moved[0].desktop else str(moved[0].location.parent)
+        text = tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(title=self._title, trash=trash)
+        self._report([text, *problems], tr("Undo"), is_complete=is_complete)
 
     def _on_restored(self, outcome: _Outcome) -> None:
         """Report which items were put back. Undo is no longer possible."""

@@ -9,7 +9,6 @@ from typing import Literal
 
 import psutil
 from PySide6.QtCore import QElapsedTimer, QTimer, Signal
-from PySide6.QtWidgets import QWidget
 
 from engine.system.format import duration
 from gui.format import significant, size
@@ -105,8 +104,8 @@ class EndingBar(QuestionBar):
     stop_run = Signal(str)
     closed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(tr("Ending a process"), parent)
+    def __init__(self) -> None:
+        super().__init__(tr("Ending a process"))
         self.patience_s = 5.0  # time after which a process counts as not ending
         self._process: ProcessRow | None = None
         self._done: _Action = "nothing"  # the last action on the process

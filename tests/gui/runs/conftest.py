@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import RunFolder
 from gui.runs.page import RunsPage
 from gui.runs.table import COLUMNS
+from gui.sources.run_list import RunList
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
@@ -25,7 +26,7 @@ def private_trash(trash: Path) -> None:
 
 @pytest.fixture
 def page(show_widget: ShowWidget, qtbot: QtBot) -> RunsPage:
-    page = show_widget(RunsPage(), 1000, 700)
+    page = show_widget(RunsPage(RunList()), 1000, 700)
     qtbot.waitUntil(lambda: not page.run_list.reading)
     return page
 

@@ -86,7 +86,8 @@ def test_open_list_ends_between_rows(show_widget: ShowWidget, *, is_at_bottom: b
 
 def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: QtBot) -> None:
     page = QWidget()
-    label = ElidedLabel(LONG, page)
+    label = ElidedLabel(LONG)
+    label.setParent(page)
     show_widget(page, 100, 40)
     label.resize(60, 20)
     assert list(find_clipped_texts(page)) == []
