@@ -92,14 +92,18 @@ class DimensionRow(LabeledField):
         self._show_scale()
 
     @property
+    def _is_number(self) -> bool:
+        return self.field.kind in ("int", "float")
+
+    @property
     def _scale(self) -> str:
         """Return the selected scale: "range", "log" or "list". Only numbers have a choice."""
-        return self.scale.value() if self.field.kind in ("int", "float") else "list"
+        return self.scale.value() if self._is_number else "list"
 
     def _parse(self, text: str) -> Any:
         """Convert `text` to a number if the field is numeric. Return it unchanged if that fails."""
         text = text.strip()
-        if self.field.kind not in ("int", "float"):
+        if not self._is_number:
             return text
         try:
             number = number_in(text)
@@ -109,10 +113,10 @@ class DimensionRow(LabeledField):
 
     def _add_editors(self, inside: QWidget) -> None:
         """Add a check box for each choice. For a number or a text, add the editors of its range and of its list of values."""
-        values = (False, True) if self.field.kind == "bool" else self.field.choices
-        if values:
+        choices = (False, True) if self.field.kind == "bool" else self.field.choices
+        if choices:
             flow = FlowLayout(inside, spacing=14, line_spacing=4)
-            for value in values:
+            for value in choices:
                 self.boxes[value] = box = QCheckBox(format_field_value(self.name, value))
                 box.setAccessibleName(f"{self.field.label}: {box.text()}")
                 box.toggled.connect(self.edited)
@@ -130,12 +134,11 @@ class DimensionRow(LabeledField):
             editor.control.setAccessibleName(f"{self.field.label}: {title}")
             editor.edited.connect(self.edited)
         self.scale.edited.connect(self._show_scale)
-        to, step = self._separators = [QLabel("to"), QLabel("step")]
-        layout = hbox(self.scale, (self.low, 1), to, (self.high, 1), step, (self.step, 1), (self.listed, 1), spacing=6)
-        inside.setLayout(layout)
-        is_number = self.field.kind in ("int", "float")
-        self.scale.setVisible(is_number)
-        self.setFocusProxy(self.scale.control if is_number else self.listed.control)
+        self._to_label, self._step_label = QLabel("to"), QLabel("step")
+        limits = (self.scale, (self.low, 1), self._to_label, (self.high, 1), self._step_label, (self.step, 1))
+        inside.setLayout(hbox(*limits, (self.listed, 1), spacing=6))
+        self.scale.setVisible(self._is_number)
+        self.setFocusProxy(self.scale.control if self._is_number else self.listed.control)
 
     def _show_scale(self) -> None:
         """Show the editors of the selected scale: a list of values, or limits and, without log scale, a step."""
@@ -143,9 +146,9 @@ class DimensionRow(LabeledField):
             return
         is_list = self._scale == "list"
         self.listed.setVisible(is_list)
-        for widget in (self.low, self.high, self._separators[0]):
+        for widget in (self.low, self.high, self._to_label):
             widget.setVisible(not is_list)
-        for widget in (self.step, self._separators[1]):
+        for widget in (self.step, self._step_label):
             widget.setVisible(self._scale == "range")
 
 
@@ -159,7 +162,11 @@ def _suggest_dimension(field: Field, job_value: Any) -> Any:
 
 
 def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
-    """Suggest a dimension around `value` within the limits of the field, in the form of a SPACE.toml."""
+    """Suggest a dimension around `value` within the limits of the field, in the form of a SPACE.toml.
+
+    It goes from half to twice an integer, and from a tenth to ten times another number. The range is narrow around a
+    value near its maximum, such as a momentum of 0.9, and starts at the minimum if the value is 0 or None.
+    """
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if not value:
         return {"low": minimum, "high": min(maximum, 10 if field.kind == "int" else 0.2)}
@@ -173,7 +180,9 @@ def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
 
 def _format_value(value: Any) -> str:
     """Format a value for a text field. None is the text "none"."""
-    return NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return NONE
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 NO_GOAL = ""

@@ -53,8 +53,8 @@ class SearchPage(QWidget):
     job_opened = Signal(object)
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         styled(self, "panel", name=tr("Search page"))
         self.source = Searches(self)
         self.model = SearchesModel(self)
@@ -82,7 +82,7 @@ class SearchPage(QWidget):
         (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
-        """Open a search, show it after its first read, and follow it."""
+        """Start to follow a search, which is shown after its first read."""
         self.view.clear()
         self.notice.hide()
         self.source.open(name)
@@ -101,7 +101,7 @@ class SearchPage(QWidget):
         self.source.stop()
 
     def _lay_out(self) -> None:
-        for page in (self._empty_page(), self.list, self.view, self.form):
+        for page in (self._create_empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
         back = bind(QPushButton(), self.leave, tr("Back to the searches"), hide_disabled=True)
         top = hbox(back, (self.title, 1), self.new_button, spacing=10)
@@ -109,7 +109,7 @@ class SearchPage(QWidget):
         self.panes = (self.stack,)
         self._show_page(LIST)
 
-    def _empty_page(self) -> QWidget:
+    def _create_empty_page(self) -> QWidget:
         text = muted_label(_EMPTY)
         text.setAlignment(Qt.AlignmentFlag.AlignCenter)
         page = QWidget()
@@ -185,7 +185,7 @@ class SearchPage(QWidget):
         self.form.focus_field(field)
 
     def _start(self, search: Search) -> None:
-        """Create the folder of a search and start its process on a worker thread, then show the search."""
+        """Create or update the folder of a search and start its process on a worker thread, then show the search."""
 
         def start() -> SearchFolder:
             folder = create_search(search)
@@ -248,7 +248,7 @@ def _format_best(line: SearchLine) -> str:
     return format_goal_value(line.search.goals[0], line.state.best_value)
 
 
-def _time_left_text(line: SearchLine) -> str:
+def _format_time_left(line: SearchLine) -> str:
     return duration(line.state.seconds_left) if line.status == "running" else NOT_KNOWN
 
 
@@ -265,7 +265,7 @@ COLUMNS: tuple[Column[SearchLine], ...] = (
     Column(
         tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
     ),
-    Column(tr("Time left"), _time_left_text, is_numeric=True),
+    Column(tr("Time left"), _format_time_left, is_numeric=True),
     Column(tr("Changed"), lambda line: format_date_and_time(line.changed)),
 )
 

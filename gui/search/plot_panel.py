@@ -15,11 +15,13 @@ from gui.plots.axes import compute_log_ticks
 from gui.plots.themed import ThemedPlot
 from gui.search.plots import (
     BEST_WIDTH,
+    NO_POSITIONS,
     HistoryPlot,
     ImportancePlot,
     ParetoPlot,
     TrialCurves,
     TrialPlot,
+    TrialPositions,
     compute_axis_range,
     describe_best,
     pick_shade,
@@ -46,8 +48,8 @@ class SearchPlots(QWidget):
 
     picked = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.curves = TrialCurves(tr("Goal of all trials by epoch"))
         self.history = HistoryPlot(tr("Goal by trial, and the best so far"))
         self.pareto = ParetoPlot(tr("Two goals against each other"))
@@ -73,7 +75,7 @@ class SearchPlots(QWidget):
     def show_data(self, data: SearchData) -> None:
         """Show the trials and results of a search in all plots."""
         previous, self._data = self._data, data
-        has_other_plots = previous is None or _find_visible_plots(previous) != _find_visible_plots(data)
+        has_other_plots = previous is None or _get_plot_conditions(previous) != _get_plot_conditions(data)
         self._panels[self.fields].setVisible(len(data.axes) > 1)
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
@@ -129,8 +131,8 @@ class SearchPlots(QWidget):
             self._grid.setColumnStretch(column, int(column < columns))
 
 
-def _find_visible_plots(data: SearchData) -> tuple[int, bool]:
-    """Return the facts that determine which plots are visible."""
+def _get_plot_conditions(data: SearchData) -> tuple[int, bool]:
+    """Return the facts that determine which plots are visible: the number of goals, and True for several fields."""
     return len(data.search.goals), len(data.axes) > 1
 
 
@@ -159,14 +161,15 @@ class ParallelCoordinatesPlot(TrialPlot):
 
         Trials are grouped in bands of equal color, because a single item per color is faster.
         """
-        ranks = score_trials(data)  # 0 (bad) to 1 (best), or NaN without a result
-        if not np.isfinite(ranks).any():
+        scores = score_trials(data)
+        if not np.isfinite(scores).any():
             return False
         heights = self._compute_heights(data)
-        ranked = np.argsort(ranks)[: np.isfinite(ranks).sum()]  # rows from bad to best; NaN is sorted last
+        ranked = np.argsort(scores)[: np.isfinite(scores).sum()]  # rows from bad to best; NaN is sorted last
         for band, rows in enumerate(np.array_split(ranked, _SHADES)):
             if len(rows):
-                color = pick_shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
+                strength = (band / (_SHADES - 1)) ** 3  # from 0 to 1; only the best bands are strong
+                color = pick_shade(_FAINTEST + (1 - _FAINTEST) * strength)
                 self.draw_line(("band", band), *_join_lines(heights[rows]), color)
         if data.best is not None:
             row = data.trials.index(data.best)
@@ -174,9 +177,9 @@ class ParallelCoordinatesPlot(TrialPlot):
         self._draw_axes(data)
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
         x, y = _join_lines(self._compute_heights(data)[rows])
-        return x, y, True
+        return TrialPositions(x, y, are_lines=True)
 
     def draw(self) -> None:
         super().draw()
@@ -237,8 +240,8 @@ class TwoFieldPlot(TrialPlot):
         """Offer the searched fields, by default the two most important ones, and draw them."""
         names = [axis.name for axis in data.axes]
         if [self.x.itemData(index) for index in range(self.x.count())] != names:
-            ranked = [*data.state.importance, *names]
-            for box, field in ((self.x, ranked[0]), (self.y, next((n for n in ranked if n != ranked[0]), ranked[0]))):
+            ranked = list(dict.fromkeys([*data.state.importance, *names]))
+            for box, field in ((self.x, ranked[0]), (self.y, ranked[min(1, len(ranked) - 1)])):
                 fill_combo_box(box, ((axis.label, axis.name) for axis in data.axes), field)
         super().show_data(data)
 
@@ -247,29 +250,26 @@ class TwoFieldPlot(TrialPlot):
 
         Returns False without results or fields.
         """
-        ranks, axes = (
-            score_trials(data),
-            self._find_axes(data),
-        )  # ranks from 0 (bad) to 1 (best), or NaN without a result
-        if not np.isfinite(ranks).any() or axes is None:
+        scores, axes = score_trials(data), self._find_axes(data)
+        if not np.isfinite(scores).any() or axes is None:
             return False
         x_axis, y_axis = axes
         x, y = data.positions[:, data.axes.index(x_axis)], data.positions[:, data.axes.index(y_axis)]
-        is_finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(ranks)
+        is_finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(scores)
         is_numeric = x_axis is not y_axis and not x_axis.choices and not y_axis.choices
         if is_finite.sum() >= _MIN_CONTOUR_TRIALS and is_numeric:
-            self._draw_contours(x_axis, y_axis, x[is_finite], y[is_finite], ranks[is_finite])
+            self._draw_contours(x_axis, y_axis, x[is_finite], y[is_finite], scores[is_finite])
         self.draw_points(x, y, data)
         _fit_axis(self, "bottom", x_axis)
         _fit_axis(self, "left", y_axis)
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
         axes = self._find_axes(data)
         if axes is None:
-            return np.empty(0), np.empty(0), False
+            return NO_POSITIONS
         x, y = (data.positions[rows, data.axes.index(axis)] for axis in axes)
-        return x, y, False
+        return TrialPositions(x, y, are_lines=False)
 
     def _find_axes(self, data: SearchData) -> tuple[Axis, Axis] | None:
         """Return the axes of the chosen fields, or None if a field isn't searched anymore."""
@@ -277,10 +277,10 @@ class TwoFieldPlot(TrialPlot):
         x, y = by_name.get(self.x.currentData()), by_name.get(self.y.currentData())
         return (x, y) if x is not None and y is not None else None
 
-    def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, ranks: Floats) -> None:
+    def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, scores: Floats) -> None:
         """Draw bands of the average result, which is weighted by the distance to the trials.
 
-        Weights are Gaussian, with a width according to Scott's rule (1992). `ranks` are the results of the trials from
+        Weights are Gaussian, with a width according to Scott's rule (1992). `scores` are the results of the trials from
         0 (bad) to 1 (best).
         """
         width = 0.29 * len(x) ** (-1 / 6)  # 0.29 is the standard deviation of positions that are uniform in 0..1
@@ -289,12 +289,12 @@ class TwoFieldPlot(TrialPlot):
         near_y = np.exp(-0.5 * ((cells[:, None] - _to_fraction(y_axis, y)[None]) / width) ** 2)
         # Don't use BLAS, whose threads would wait for each other while trials use all cores.
         weights = np.einsum("ik,jk->ij", near_x, near_y)
-        average = np.einsum("ik,jk->ij", near_x * ranks, near_y) / np.maximum(weights, 1e-12)
+        average = np.einsum("ik,jk->ij", near_x * scores, near_y) / np.maximum(weights, 1e-12)
         low, high = float(average.min()), float(average.max())
         bands = np.floor((average - low) / max(high - low, 1e-9) * _BANDS).clip(0, _BANDS - 1).astype(int)
         colors = np.array([pick_shade(band / _BANDS * 0.5).getRgb() for band in range(_BANDS)], np.uint8)
         image = colors[bands]
-        image[weights < _MIN_WEIGHT, 3] = 0
+        image[weights < _MIN_WEIGHT, 3] = 0  # transparent where no trial is near
         item = self.get_or_create_item("contour", lambda: pg.ImageItem(axisOrder="col-major"))
         item.setImage(image, levels=None)
         item.setRect(QRectF(x_axis.low, y_axis.low, x_axis.high - x_axis.low, y_axis.high - y_axis.low))
@@ -319,7 +319,7 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
 
 
 def _to_fraction(axis: Axis, position: Floats | float) -> Floats:
-    """Convert a position on the axis to a fraction of its length."""
+    """Convert a position on the axis to a fraction of its length. An axis with a single value has the fraction 0."""
     return np.clip((np.asarray(position) - axis.low) / (axis.high - axis.low or 1), 0, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyqtgraph as pg
@@ -25,6 +25,17 @@ _MIN_HEIGHT = 200
 _SHADES = 6
 _OUTLIERS = 5.0
 """Distance from the median above which values are left out, as a multiple of the best value's distance."""
+
+
+class TrialPositions(NamedTuple):
+    """Coordinates of trials in a plot: a polyline with gaps at NaN if `are_lines`, otherwise a point for each trial."""
+
+    x: Floats
+    y: Floats
+    are_lines: bool
+
+
+NO_POSITIONS = TrialPositions(np.empty(0), np.empty(0), are_lines=False)
 
 
 class TrialPlot(ThemedPlot):
@@ -51,8 +62,8 @@ class TrialPlot(ThemedPlot):
         self.data: SearchData | None = None
         self._selected: list[int] = []  # rows of the selected trials
         self.has_content = False
-        self.items: dict[Any, pg.GraphicsObject] = {}  # by key, see `put`
-        self._drawn: list[Any] = []  # keys of the items that the last drawing used
+        self.items: dict[Any, pg.GraphicsObject] = {}  # by key, see `get_or_create_item`
+        self._drawn_keys: list[Any] = []  # keys of the items that the last drawing used
         self.selection = pg.PlotDataItem(connect="finite", antialias=True)
         self._empty_label = QLabel(self.empty, self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self._empty_label.setObjectName("muted")
@@ -71,9 +82,9 @@ class TrialPlot(ThemedPlot):
 
     def redraw(self) -> None:
         """Draw the plot again, reusing its items, and hide the items that weren't used."""
-        self._drawn = []
+        self._drawn_keys = []
         self.draw()
-        for key in self.items.keys() - set(self._drawn):
+        for key in self.items.keys() - set(self._drawn_keys):
             self.items[key].hide()
 
     def draw(self) -> None:
@@ -91,9 +102,9 @@ class TrialPlot(ThemedPlot):
         if item is None:
             item = self.items[key] = create()
             self.addItem(item, ignoreBounds=True)
-        item.setZValue(len(self._drawn))
+        item.setZValue(len(self._drawn_keys))
         item.show()
-        self._drawn.append(key)
+        self._drawn_keys.append(key)
         return item
 
     def draw_line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
@@ -119,14 +130,14 @@ class TrialPlot(ThemedPlot):
         """Draw the trials. Return False if there is nothing to draw."""
         raise NotImplementedError
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        """Return x and y of the trials at the indices `rows`, and True if they are lines, False for points."""
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
+        """Return the coordinates of the trials at the indices `rows`."""
         raise NotImplementedError
 
     def resizeEvent(self, event: object) -> None:
         """Keep the text for an empty plot as large as the plot."""
         super().resizeEvent(event)
-        if hasattr(self, "_empty_label"):
+        if hasattr(self, "_empty_label"):  # pyqtgraph resizes the plot in its constructor
             self._empty_label.setGeometry(self.rect())
 
     def _highlight(self) -> None:
@@ -135,13 +146,13 @@ class TrialPlot(ThemedPlot):
         if self.data is None or not rows or not self.has_content:
             self.selection.setData([], [])
             return
-        x, y, are_lines = self.locate(self.data, rows)
+        positions = self.locate(self.data, rows)
         color = theme.colors().text
         self.selection.setData(
-            x,
-            y,
-            pen=pg.mkPen(color, width=SELECTED_WIDTH) if are_lines else None,
-            symbol=None if are_lines else "o",
+            positions.x,
+            positions.y,
+            pen=pg.mkPen(color, width=SELECTED_WIDTH) if positions.are_lines else None,
+            symbol=None if positions.are_lines else "o",
             symbolSize=POINT_SIZE + 5,
             symbolBrush=None,
             symbolPen=pg.mkPen(color, width=SELECTED_WIDTH),
@@ -153,23 +164,23 @@ class TrialPlot(ThemedPlot):
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
         is_finite = np.isfinite(x) & np.isfinite(y)
-        is_gray = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(score_trials(data))
-        shades = np.where(is_gray, -1, np.round(np.nan_to_num(score_trials(data)) * (_SHADES - 1)))  # -1 is gray
+        scores = score_trials(data)
+        is_gray = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(scores)
+        shades = np.where(is_gray, -1, np.round(np.nan_to_num(scores) * (_SHADES - 1)))  # -1 is gray
         edge = pg.mkPen(theme.colors().panel, width=1)
-        for number in range(-1, _SHADES):
-            rows = np.flatnonzero(is_finite & (shades == number))
-            key = ("points", number)
-            item = self.get_or_create_item(key, self._create_points)
-            brush = pick_gray() if number < 0 else pick_shade(number / (_SHADES - 1))
+        for shade in range(-1, _SHADES):
+            rows = np.flatnonzero(is_finite & (shades == shade))
+            item = self.get_or_create_item(("points", shade), self._create_points)
+            brush = pick_gray() if shade < 0 else pick_shade(shade / (_SHADES - 1))
             item.setData(x[rows], y[rows], data=rows, size=POINT_SIZE, pen=edge, brush=brush)
 
     def _create_points(self) -> pg.ScatterPlotItem:
         """Create an item for points that emits `picked` when one is clicked."""
         item = pg.ScatterPlotItem()
-        item.sigClicked.connect(lambda _item, hit, _event: self._on_pressed(hit[0].data()))
+        item.sigClicked.connect(lambda _item, points, _event: self._on_point_clicked(points[0].data()))
         return item
 
-    def _on_pressed(self, row: int) -> None:
+    def _on_point_clicked(self, row: int) -> None:
         """Emit `picked` with the number of the trial at index `row`."""
         if self.data is not None and row < len(self.data.trials):
             self.picked.emit(self.data.trials[row].number)
@@ -196,9 +207,9 @@ class TrialCurves(TrialPlot):
         self.getAxis("bottom").setTickSpacing(*_compute_integer_spacing(max(row.epochs for row in data.trials)))
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
         lines = join_curves([data.trials[row] for row in rows], data.search.goals[0])
-        return lines.x, lines.y, True
+        return TrialPositions(lines.x, lines.y, are_lines=True)
 
 
 class HistoryPlot(TrialPlot):
@@ -216,8 +227,8 @@ class HistoryPlot(TrialPlot):
         completed = np.array([row.state == "completed" for row in data.trials])
         # The running best stays infinite until a trial has been completed.
         worst = -np.inf if goal.higher_is_better else np.inf
-        best = np.maximum if goal.higher_is_better else np.minimum
-        running_best = best.accumulate(np.where(completed & np.isfinite(values), values, worst))
+        better_of = np.maximum if goal.higher_is_better else np.minimum
+        running_best = better_of.accumulate(np.where(completed & np.isfinite(values), values, worst))
         is_finite = np.isfinite(running_best)
         self.draw_line(
             "best", *_make_step_line(numbers[is_finite], running_best[is_finite]), theme.colors().accent, BEST_WIDTH
@@ -228,8 +239,8 @@ class HistoryPlot(TrialPlot):
         self.getAxis("bottom").setTickSpacing(*_compute_integer_spacing(int(numbers[-1]) + 1))
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        return _list_numbers(data)[rows], data.values[rows, 0], False
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
+        return TrialPositions(_list_numbers(data)[rows], data.values[rows, 0], are_lines=False)
 
 
 class ParetoPlot(TrialPlot):
@@ -248,7 +259,7 @@ class ParetoPlot(TrialPlot):
             return False
         self._label_goal("bottom", second)
         self._label_goal("left", first)
-        # Rows of the results, whose columns are the goals.
+        # Indices of the trials on the front, in the order of the second goal.
         front = [row for row, trial in enumerate(data.trials) if trial.number in data.state.front]
         front.sort(key=lambda row: data.values[row, 1])
         self.draw_line(
@@ -259,8 +270,8 @@ class ParetoPlot(TrialPlot):
         self.setYRange(*compute_axis_range(data.values[:, 0], first))
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        return data.values[rows, 1], data.values[rows, 0], False
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
+        return TrialPositions(data.values[rows, 1], data.values[rows, 0], are_lines=False)
 
 
 class ImportancePlot(TrialPlot):
@@ -287,8 +298,8 @@ class ImportancePlot(TrialPlot):
         self.setYRange(-0.6, len(importance) - 0.4, padding=0)
         return True
 
-    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        return np.empty(0), np.empty(0), False
+    def locate(self, data: SearchData, rows: list[int]) -> TrialPositions:
+        return NO_POSITIONS
 
 
 def find_goal_bounds(goal: Goal) -> tuple[float, float]:
@@ -306,12 +317,12 @@ def compute_axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
     best = float(finite.max() if goal.higher_is_better else finite.min())
     worst = float(finite.min() if goal.higher_is_better else finite.max())
     median = float(np.median(finite))
-    reach = median + _OUTLIERS * (median - best)
+    limit = median + _OUTLIERS * (median - best)
     if median != best:
-        worst = max(worst, reach) if goal.higher_is_better else min(worst, reach)
+        worst = max(worst, limit) if goal.higher_is_better else min(worst, limit)
     if best != worst:
         return min(best, worst), max(best, worst)
-    lowest, highest = find_goal_bounds(goal)
+    lowest, highest = find_goal_bounds(goal)  # a single value is in the middle of a range of 1, if possible
     return max(lowest, best - 0.5), min(highest, best + 0.5)
 
 
@@ -338,12 +349,10 @@ def pick_gray() -> QColor:
 def describe_best(data: SearchData) -> str:
     """Describe the best trial for screen readers."""
     best, goal = data.best, data.search.goals[0]
-    return (
-        tr("Best: trial {number}, {title} {goal}").format(
-            number=best.number, title=goal.title, goal=format_goal_value(goal, best.values[0])
-        )
-        if best
-        else TrialPlot.empty
+    if best is None:
+        return TrialPlot.empty
+    return tr("Best: trial {number}, {title} {goal}").format(
+        number=best.number, title=goal.title, goal=format_goal_value(goal, best.values[0])
     )
 
 
@@ -358,6 +367,9 @@ def _make_step_line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_integer_spacing(count: int) -> tuple[float, float]:
-    """Return the distances between major and minor ticks at integers, for an axis from 0 to `count`."""
-    major = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
-    return float(major), float(major)
+    """Return the distances between major and minor ticks at integers, for an axis from 0 to `count`.
+
+    They are equal, and at most eight times in the axis.
+    """
+    spacing = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
+    return float(spacing), float(spacing)

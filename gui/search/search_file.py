@@ -1,6 +1,6 @@
 """Reading, writing and validating a search in the form of a SPACE.toml.
 
-All functions except `values_of` use the disk, so call them on a worker thread.
+All functions except `make_values` use the disk, so call them on a worker thread.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def make_values(search: Search) -> dict[str, Any]:
             space[name] = ["none" if value is None else value for value in dimension.values]
         else:
             space[name] = {"low": dimension.low, "high": dimension.high}
-            space[name] |= {"log": True} if dimension.log else {}
-            space[name] |= {"step": dimension.step} if dimension.step is not None else {}
+            if dimension.log:
+                space[name]["log"] = True
+            if dimension.step is not None:
+                space[name]["step"] = dimension.step
     budget = search.budget
     values = {
         "name": search.name,
@@ -55,30 +57,34 @@ def make_values(search: Search) -> dict[str, Any]:
 
 
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
-    """Read a SPACE.toml and return its values, its job (or None), and problems."""
+    """Read a SPACE.toml and return its values, its job, and problems.
+
+    The values are empty if the file can't be read. The job is None if the file has none or an invalid one. Its dataset
+    is relative to the folder of the file.
+    """
     values, problem = read_toml(path, "space")
     if problem is not None:
         return {}, None, [problem]
     values.setdefault("name", path.stem)
-    source = values.pop("job", None)
+    job_source = values.pop("job", None)  # a table, or the path of a job.toml
     job: Job | None = None
     problems: list[Problem] = []
-    if isinstance(source, dict):
-        job_values, problems = values_from_table(source)
+    if isinstance(job_source, dict):
+        job_values, problems = values_from_table(job_source)
         dataset = job_values.get("dataset")
         if isinstance(dataset, str) and dataset:
             job_values["dataset"] = str(path.parent.absolute() / Path(dataset).expanduser())
         job, invalid = job_from_values(job_values)
         problems += invalid
-    elif isinstance(source, str):
-        job, problems = load_job(path.parent / Path(source).expanduser())
-    elif source is not None:
+    elif isinstance(job_source, str):
+        job, problems = load_job(path.parent / Path(job_source).expanduser())
+    elif job_source is not None:
         problems = [Problem("job", tr("The job is neither a table nor a path."), 'Write [job], or job = "job.toml".')]
     return values, job, problems
 
 
 def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
-    """Write a SPACE.toml and its job file atomically. Raises OSError."""
+    """Write a SPACE.toml that contains the job, except for its devices, atomically. Raises OSError."""
     names = [name for name in changed_fields(job) if name != "devices"]
     paths.write_atomically(path, tomli_w.dumps({**values, "job": job_table(job, names)}).encode())
 

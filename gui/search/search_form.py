@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
@@ -43,7 +43,13 @@ _SECTIONS = (
     (tr("How to search"), ("sampler", "pruner", "confirm", "seed")),
 )
 
-_Validated = tuple[int, tuple[Search | None, list[Problem]]]
+
+class _Validated(NamedTuple):
+    """Result of a validation of the values after `edit_count` edits. The search is None if there are errors."""
+
+    edit_count: int
+    search: Search | None
+    problems: list[Problem]
 
 
 class SearchForm(QWidget):
@@ -59,8 +65,8 @@ class SearchForm(QWidget):
     job_opened = Signal(object)
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         # Result of the last validation. The search is None if it has errors.
         self.search: Search | None = None
         self.problems: list[Problem] = []
@@ -90,6 +96,7 @@ class SearchForm(QWidget):
 
     @property
     def is_validating(self) -> bool:
+        """True while a validation is scheduled or in progress."""
         return self._timer.isActive() or self._validation.running
 
     def set_job(
@@ -123,7 +130,7 @@ class SearchForm(QWidget):
         if not self.dimensions:
             self.vary(_FIRST_FIELD)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
-            self.rows["name"].set_value(_make_unused_name("search", taken))
+            self.rows["name"].set_value(_make_unused_name(taken))
         self.start.set_appearance(
             tr("Start the search"), tr("Start it in separate processes; you can close the window")
         )
@@ -139,8 +146,11 @@ class SearchForm(QWidget):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Show the values of a SPACE.toml."""
-        goals = values.get("goals", [])
-        goals = [goals] if isinstance(goals, str) else list(goals) if isinstance(goals, list | tuple) else []
+        goals = values.get("goals")
+        if isinstance(goals, str):
+            goals = [goals]
+        elif not isinstance(goals, list | tuple):  # a file may contain anything
+            goals = []
         row_values = {name: values.get(name, row.default) for name, row in self.rows.items()}
         row_values["trials"] = values.get("trials")  # a missing number means no limit, not the default of a new search
         # A search always has a goal. Its default depends on the task, so the visible one is kept.
@@ -151,8 +161,9 @@ class SearchForm(QWidget):
         for name in list(self.dimensions):
             self._remove_dimension(name)
         space = values.get("space")
-        for name, dimension in (space if isinstance(space, Mapping) else {}).items():
-            self.vary(name, dimension)
+        if isinstance(space, Mapping):
+            for name, dimension in space.items():
+                self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
         """Add a field to the search, which varies it over `dimension`. If that is None, suggest a dimension.
@@ -229,10 +240,11 @@ class SearchForm(QWidget):
         """Offer the metrics of the job's task, and other goals."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
         metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
-        for name, first in (("goal", []), ("against", [(NO_GOAL, tr("None (single goal)"), "")])):
+        no_second_goal = (NO_GOAL, tr("None (single goal)"), "")
+        for name, first_choices in (("goal", []), ("against", [no_second_goal])):
             editor = self.rows[name].editor
             assert isinstance(editor, ChoiceEditor)
-            choices = [*first, *metrics, *OTHER_GOALS]
+            choices = [*first_choices, *metrics, *OTHER_GOALS]
             if editor.value() not in {value for value, *_ in choices}:
                 editor.box.clear()  # otherwise the goal of another task would remain
             editor.set_choices(choices)
@@ -269,7 +281,7 @@ class SearchForm(QWidget):
     def _add_dimension(self, index: int) -> None:
         """Vary the field at this index of the list "Add a field…"."""
         name = self.add.itemData(index)
-        if name:
+        if name:  # the first entry has none
             self.vary(name)
             self.dimensions[name].setFocus()
 
@@ -300,7 +312,10 @@ class SearchForm(QWidget):
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
-        """Return a function that validates the current values on a worker thread, or None if the job is invalid."""
+        """Return a function that validates the current values on a worker thread, and describe the trials.
+
+        If the job is invalid, show its problems and return None.
+        """
         job = self._existing.job if self._existing is not None else self._job
         self._describe_trials(job)
         if job is None:
@@ -309,13 +324,12 @@ class SearchForm(QWidget):
             return None
         taken = self._taken_names if self._existing is None else None
         request, edit_count = ValidationRequest(self.values(), job, self._report, taken), self._edit_count
-        return lambda: (edit_count, request.validate())
+        return lambda: _Validated(edit_count, *request.validate())
 
     def _on_validated(self, validated: _Validated) -> None:
         """Show the result of a validation, unless the form has been edited since."""
-        edit_count, result = validated
-        if edit_count == self._edit_count:
-            self._show_validated(*result)
+        if validated.edit_count == self._edit_count:
+            self._show_validated(validated.search, validated.problems)
 
     def _show_validated(self, search: Search | None, problems: list[Problem]) -> None:
         """Show the problems next to their fields, and allow starting the `search` if there are none."""
@@ -342,8 +356,9 @@ class SearchForm(QWidget):
 
     def _compute_max_confirmations(self) -> int:
         """Return the maximum number of runs that confirm the best trials and the unchanged job."""
-        maximum = CONFIRMED + 1
-        return int(self.rows["confirm"].value() or 0) * min(maximum, self.rows["trials"].value() or maximum)
+        max_confirmed = CONFIRMED + 1
+        confirmed = min(max_confirmed, self.rows["trials"].value() or max_confirmed)  # None if trials are not limited
+        return int(self.rows["confirm"].value() or 0) * confirmed
 
     def _describe_trials(self, job: Job | None) -> None:
         """Describe what each trial trains, and how many trials the selected devices run at once."""
@@ -351,14 +366,15 @@ class SearchForm(QWidget):
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")
             text = tr("Each trial trains the current job ({title}, {epochs}).").format(title=title, epochs=epochs)
-            if repeats := self._compute_max_confirmations():
+            repeats = self._compute_max_confirmations()
+            if repeats:
                 text += " " + tr("To confirm the best, up to {runs} with other seeds follow.").format(
                     runs=counted(repeats, "more run")
                 )
             self.about.setText(text)
         per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
-        parallel = len(self._devices) // per_trial
-        trials = f"{counted(parallel, 'trial')} at once" if parallel else tr("too few for a trial")
+        parallel_trials = len(self._devices) // per_trial
+        trials = f"{counted(parallel_trials, 'trial')} at once" if parallel_trials else tr("too few for a trial")
         self.devices.setText(
             tr("Selected under Devices: {devices} ({trials}).").format(
                 devices=format_device_list(self._devices, self._device_names), trials=trials
@@ -413,10 +429,10 @@ def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
         layout.addWidget(widget)
 
 
-def _make_unused_name(name: str, taken: Collection[str]) -> str:
-    """Return `name`, with a number appended if it is in `taken`."""
-    number, unused = 1, name
-    while unused in taken:
+def _make_unused_name(taken: Collection[str]) -> str:
+    """Return "search" or, if this name is in `taken`, the first of "search 2", "search 3" and so on that isn't."""
+    name, number = "search", 1
+    while name in taken:
         number += 1
-        unused = f"{name} {number}"
-    return unused
+        name = f"search {number}"
+    return name

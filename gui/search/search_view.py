@@ -60,8 +60,8 @@ class SearchView(QWidget):
     continue_requested = Signal()
     change_requested = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.data: SearchData | None = None
         self.progress = styled(QProgressBar(), name=tr("Progress of the search"))
         self.progress.setTextVisible(False)
@@ -72,7 +72,7 @@ class SearchView(QWidget):
         self.notice = Banner(name=tr("About the search"))
         self.question = QuestionBar(tr("Train the best in full"))
         self.model = TrialsModel(self)
-        self._states: set[str] | None = None  # states of trials that the columns are fitted to
+        self._fitted_states: set[TrialState] = set()  # states of trials that the columns are fitted to
         self.table = RowTable(self.model, tr("Trials"))
         self.plots = SearchPlots()
         self._make_actions()
@@ -84,10 +84,11 @@ class SearchView(QWidget):
     def show_data(self, data: SearchData) -> None:
         """Show the progress, plots and trials of a search. The selected trials remain selected."""
         self.data = data
-        fitted = self.model.columns, self._states
+        previous_columns = self.model.columns
         self.model.show_data(data)
-        self._states = {row.state for row in self.model.rows}
-        if fitted != (self.model.columns, self._states):
+        states = {row.state for row in self.model.rows}
+        if self.model.columns != previous_columns or states != self._fitted_states:
+            self._fitted_states = states
             self.table.fit()
         self.plots.show_data(data)
         self._update_texts(data)
@@ -138,13 +139,13 @@ class SearchView(QWidget):
         halves.setStretchFactor(1, 1)
         self._scroll = scroll_panel(halves)
         self.panes = (self.plots, self.table)
-        self._about = QBoxLayout(QBoxLayout.Direction.LeftToRight)
-        self._about.setSpacing(14)
-        self._about.addLayout(vbox(self.progress_text, self.best, spacing=4), 1)
-        self._about.addWidget(buttons)
+        self._head = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._head.setSpacing(14)
+        self._head.addLayout(vbox(self.progress_text, self.best, spacing=4), 1)
+        self._head.addWidget(buttons)
         bottom = hbox(1, bind(QPushButton(), self.compare), bind(QPushButton(), self.open))
         self.setLayout(
-            vbox(self.progress, self._about, self.notice, self.question, (self._scroll, 1), bottom, spacing=6)
+            vbox(self.progress, self._head, self.notice, self.question, (self._scroll, 1), bottom, spacing=6)
         )
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -152,7 +153,7 @@ class SearchView(QWidget):
         super().resizeEvent(event)
         is_wide = self.width() >= theme.scale_pixels(_WIDE)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
-        self._about.setDirection(direction)
+        self._head.setDirection(direction)
 
     def _connect(self) -> None:
         """Connect the table, the plots and the actions."""
@@ -179,24 +180,28 @@ class SearchView(QWidget):
         best = data.best
         self.best.setText(_describe_best(data, best) if best is not None else "")
         self.best.setVisible(best is not None)
-        has_failed = data.status in ("failed", "interrupted")
-        cause = state.cause or (tr("The search ended unexpectedly. Press Continue to resume it.") if has_failed else "")
-        self.notice.show_message(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
+        unexpected = tr("The search ended unexpectedly. Press Continue to resume it.")
+        if data.status == "failed":
+            self.notice.show_message(state.cause or unexpected, "error")
+        elif data.status == "interrupted":
+            self.notice.show_message(state.cause or unexpected, "warning")
+        else:
+            self.notice.show_message(state.cause, "info")
 
     def _update_actions(self) -> None:
         """Enable the actions that fit the search's status and the selected trials. Disable the others with a reason."""
         data, selected = self.data, self._list_selected()
         status = data.status if data is not None else ""
         self.pause.set_disabled_reason("" if status == "running" else tr("The search isn't running"))
-        blocked = {
+        reasons_by_status = {
             "running": tr("The search is running"),
             "completed": tr("The search is complete: raise its budget first"),
         }
-        self.resume.set_disabled_reason(blocked.get(status, ""))
+        self.resume.set_disabled_reason(reasons_by_status.get(status, ""))
         self.change.set_disabled_reason(tr("Pause the search first") if status == "running" else "")
-        no_best = "" if data is not None and data.best is not None else tr("No trial is complete yet")
-        self.train.set_disabled_reason(no_best)
-        self.open_best.set_disabled_reason(no_best)
+        has_best = data is not None and data.best is not None
+        for action in (self.train, self.open_best):
+            action.set_disabled_reason("" if has_best else tr("No trial is complete yet"))
         self.open.set_disabled_reason("" if len(selected) == 1 else tr("Select one trial"))
         self.compare.set_disabled_reason("" if len(selected) > 1 else tr("Select two or more trials"))
 
@@ -246,16 +251,13 @@ def format_progress(status: Status, state: SearchState) -> str:
     """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended, total = state.originals_ended, state.originals_total  # without the confirming runs
     trials = f"{localized(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
-    counts = [
-        f"{count} {trial_state}"
-        for trial_state in ("running", "waiting", "paused", "pruned", "failed")
-        if (count := state.count(trial_state))
-    ]
-    left = f", about {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
-    worked = f"{duration(state.worked_s)}{left if status == 'running' else ''}" if state.worked_s else ""
-    return " · ".join(
-        filter(None, (STATUS[status], trials, describe_pending_confirmations(state), ", ".join(counts), worked))
-    )
+    counts = {name: state.count(name) for name in ("running", "waiting", "paused", "pruned", "failed")}
+    states = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    time = duration(state.worked_s) if state.worked_s else ""
+    if time and status == "running" and state.seconds_left is not None:
+        time += f", about {duration(state.seconds_left)} left"
+    texts = (STATUS[status], trials, describe_pending_confirmations(state), states, time)
+    return " · ".join(filter(None, texts))
 
 
 def _describe_best(data: SearchData, best: TrialRow) -> str:
@@ -266,10 +268,11 @@ def _describe_best(data: SearchData, best: TrialRow) -> str:
     )
     confirmed = describe_confirmed_result(data.state, lambda value: format_goal_value(data.search.goals[0], value))
     fields = [f"{field_label(name)} {format_field_value(name, value)}" for name, value in best.params.items()]
-    more = [f"{len(fields) - _MAX_FIELDS} more"] if len(fields) > _MAX_FIELDS else []
+    if len(fields) > _MAX_FIELDS:
+        fields[_MAX_FIELDS:] = [f"{len(fields) - _MAX_FIELDS} more"]
     heading = tr("Best so far") if data.status == "running" else tr("Best")
-    reached = "; ".join(filter(None, (goals, confirmed)))
-    return f"{heading}: trial {best.number}, {reached}: {', '.join([*fields[:_MAX_FIELDS], *more])}"
+    results = "; ".join(filter(None, (goals, confirmed)))
+    return f"{heading}: trial {best.number}, {results}: {', '.join(fields)}"
 
 
 ICONS: dict[TrialState, tuple[str, str]] = {
@@ -301,7 +304,7 @@ class TrialsModel(RowModel[TrialRow]):
     def show_data(self, data: SearchData) -> None:
         """Show the trials of a search. Another search, or other varied fields, get new columns."""
         previous, self._data = self._data, data
-        if previous is None or _find_columns_key(previous) != _find_columns_key(data):
+        if previous is None or _get_column_facts(previous) != _get_column_facts(data):
             self.set_columns(_create_columns(data))
         self.set_rows(self.sorted_rows(data.trials))
 
@@ -331,7 +334,7 @@ class TrialsModel(RowModel[TrialRow]):
         }
 
 
-def _find_columns_key(data: SearchData) -> tuple[object, ...]:
+def _get_column_facts(data: SearchData) -> tuple[object, ...]:
     """Return the facts that determine the columns of the table."""
     return data.folder.path, data.search.space, data.has_repetitions
 
@@ -341,7 +344,7 @@ def _create_columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
     return (
         Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, is_numeric=True),
         Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
-        *(_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
+        *(_create_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
         *([_create_confirmed_column(data.search.goals[0])] if data.has_repetitions else []),
         *map(_create_field_column, data.axes),
         Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, is_numeric=True),
@@ -349,7 +352,8 @@ def _create_columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
     )
 
 
-def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
+def _create_goal_column(index: int, goal: Goal) -> Column[TrialRow]:
+    """Create the column for the goal at `index` among the goals of the search."""
     return Column(
         goal.title,
         lambda row: format_goal_value(goal, row.values[index]),
