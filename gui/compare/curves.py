@@ -47,7 +47,7 @@ class CompareCurves(QWidget):
         self._runs: Sequence[ComparedRun] = ()
         self._smoothing_weight = 0.0
         self._is_log = False  # True if the axes of the losses are logarithmic
-        self._names = RichLabel(wordWrap=True)  # names of the runs, for saved images
+        self._names = RichLabel()  # names of the runs, for saved images
         self._names.hide()
         self._grid = QGridLayout()
         self._grid.setSpacing(6)

@@ -44,7 +44,7 @@ class Readout(QWidget):
         self._heading = heading_label(title)
         self._heading.setToolTip(meaning)
         units = muted_label(unit)
-        self._values = RichLabel(wordWrap=True)
+        self._values = RichLabel()
         self._values.setFont(theme.with_tabular_digits(self._values.font()))
         self._values.setMinimumWidth(1)  # long names must not make the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)

@@ -47,8 +47,8 @@ class StageDiagram(QWidget):
     split_point_moved = Signal(object)
     automatic_requested = Signal()
 
-    def __init__(self, read_only: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, *, read_only: bool = False) -> None:
+        super().__init__()
         self.split: ModelSplit | None = None
         self.handles: list[Handle] = []
         self._read_only = read_only
@@ -58,7 +58,10 @@ class StageDiagram(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_split(self, split: ModelSplit, titles: tuple[str, ...]) -> None:
-        """Show `split`. `titles` are the names of its ranks' devices. Raises ValueError for impossible split points."""
+        """Show `split`. `titles` are the names of its ranks' devices. Raises ValueError for impossible split points.
+
+        The handles are created again if the number of split points has changed.
+        """
         self._bar = lay_out(split)
         self.split, self._titles = split, titles
         if not self._read_only and len(self.handles) != len(split.split_points):
@@ -199,31 +202,30 @@ class StageDiagram(QWidget):
         painter.drawRect(rect.adjusted(1, 1, -1, -1) if stage.over_memory else rect)
         inside = rect.adjusted(LINE_PAD, STRIP + LINE_PAD, -LINE_PAD, 0)
         painter.setPen(QColor(scheme.text))
-        for line, (texts, bold) in enumerate(self._list_stage_lines(split, number, stage)):
+        for index, line in enumerate(self._list_stage_lines(split, number, stage)):
             font = painter.font()
-            font.setBold(bold)
+            font.setBold(line.is_bold)
             painter.setFont(font)
             metrics = painter.fontMetrics()
-            fitting = next((text for text in texts if metrics.horizontalAdvance(text) <= inside.width()), "")
-            area = QRectF(inside.left(), inside.top() + line * self._line_height(), inside.width(), self._line_height())
+            fitting = next((text for text in line.texts if metrics.horizontalAdvance(text) <= inside.width()), "")
+            top = inside.top() + index * self._line_height()
+            area = QRectF(inside.left(), top, inside.width(), self._line_height())
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, fitting)
             font.setBold(False)
             painter.setFont(font)
 
-    def _list_stage_lines(self, split: ModelSplit, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the lines of a stage, each with alternative texts from long to short, and True if it is bold.
-
-        The first text that fits is drawn. Tool tip and table contain the full texts.
-        """
+    def _list_stage_lines(self, split: ModelSplit, number: int, stage: Stage) -> list[_StageLine]:
+        """Return the lines of text in the box of a stage. Tool tip and table contain the full texts."""
         fraction, needed = stage_format.format_fraction(stage), size(stage.memory_bytes)
         count = stage_format.format_count(stage.parameters)
-        title = ((f"{number} · {self._titles[stage.group_rank]}", str(number)), True)
-        time = ((f"{fraction} · {milliseconds(stage.seconds)}", fraction), False)
-        over = "⚠ " if stage.over_memory else ""
-        memory = ((over + stage_format.format_memory(stage, split), over + needed, over), stage.over_memory)
+        title = _StageLine((f"{number} · {self._titles[stage.group_rank]}", str(number)), is_bold=True)
+        time = _StageLine((f"{fraction} · {milliseconds(stage.seconds)}", fraction))
+        sign = "⚠ " if stage.over_memory else ""
+        memory_texts = (sign + stage_format.format_memory(stage, split), sign + needed, sign)
+        memory = _StageLine(memory_texts, is_bold=stage.over_memory)
         if self._read_only:
             return [title, memory if stage.over_memory else time]
-        return [title, time, ((f"{count} parameters", count), False), memory]
+        return [title, time, _StageLine((f"{count} parameters", count)), memory]
 
     def _draw_ticks(self, painter: QPainter, split: ModelSplit) -> None:
         """Draw a tick at each possible split point. Points that the active handle can reach are emphasized."""
@@ -245,18 +247,17 @@ class StageDiagram(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
-        free_from = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
+        row_ends = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
         for number in range(len(self._bar.stages) - 1):
             sent = stage_format.format_transfer(self._bar.stages, number)
             text = f"{sent} →" if stage_format.compute_sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
             left = min(max(self._to_x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
-            line = next((line for line, free in enumerate(free_from) if left >= free), None)
-            if line is not None:
-                painter.drawText(
-                    QPointF(left, self._compute_transfers_top() + line * self._line_height() + metrics.ascent()), text
-                )
-                free_from[line] = left + width + 8
+            row = next((row for row, end in enumerate(row_ends) if left >= end), None)
+            if row is not None:
+                top = self._compute_transfers_top() + row * self._line_height()
+                painter.drawText(QPointF(left, top + metrics.ascent()), text)
+                row_ends[row] = left + width + 8
 
     def _draw_axis(self, painter: QPainter) -> None:
         """Draw the time scale below the transfers, in milliseconds."""
@@ -287,6 +288,13 @@ class StageDiagram(QWidget):
             "After {last_module}, before {first_module}. {transfer} Left and Right move the split point by "
             "one position; Home resets to the automatic split points."
         ).format(last_module=left_stage.last_module, first_module=right_stage.first_module, transfer=transfer)
+
+
+class _StageLine(NamedTuple):
+    """Line of text in the box of a stage: alternatives from long to short, of which the first that fits is drawn."""
+
+    texts: tuple[str, ...]
+    is_bold: bool = False
 
 
 class Spot(NamedTuple):
@@ -421,7 +429,7 @@ class Handle(QWidget):
             painter.drawLine(QPointF(x, 7), QPointF(x, GRIP_HEIGHT - 6))
 
     def _set_grabbed(self, is_grabbed: bool) -> None:
-        """Set whether the mouse holds the handle, and draw it accordingly."""
+        """Store if the mouse holds the handle, draw it accordingly, and emit `active_changed`."""
         self.is_grabbed = is_grabbed
         self.update()
         self.active_changed.emit()

@@ -72,7 +72,7 @@ class SplitPointsPage(TrialPage):
         super().show_job(job, problems)
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job in the form and show whether it differs from the measured one."""
+        """Set the job in the form, show if it differs from the measured one, and allow using points that fit it."""
         super().set_job(job)
         self.view.use.setEnabled(self.found is None or not self._is_stale)
 
@@ -163,7 +163,10 @@ class SplitPointsPage(TrialPage):
             self.closed.emit()
 
     def _apply_job(self, split: ModelSplit, job: Job) -> ModelSplit:
-        """Return the measured `split` with the split points of `job` or, if these don't fit, with automatic ones."""
+        """Return the measured `split` with the split points of `job` or, if these don't fit, with automatic ones.
+
+        Split points that don't fit are also shown as a problem.
+        """
         if job.parallel.split_points:
             requested = msgspec.structs.replace(split, split_points=job.parallel.split_points, chosen=False)
             try:

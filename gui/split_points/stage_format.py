@@ -45,7 +45,8 @@ def format_transfer(stages: Sequence[Stage], number: int) -> str:
     """
     if number + 1 >= len(stages):
         return NOT_KNOWN
-    return size(compute_sent_bytes(stages, number)) if compute_sent_bytes(stages, number) else "stays"
+    sent_bytes = compute_sent_bytes(stages, number)
+    return size(sent_bytes) if sent_bytes else "stays"
 
 
 def format_modules(stage: Stage) -> str:
@@ -79,16 +80,15 @@ def describe_balance(split: ModelSplit, stages: Sequence[Stage]) -> str:
 
     The time of a rank is the sum over its stages. The slowest rank determines the time per microbatch.
     """
-    seconds = [0.0] * len(split.devices)
+    rank_seconds = [0.0] * len(split.devices)
     for stage in stages:
-        seconds[stage.group_rank] += stage.seconds
-    slowest, mean = max(seconds), sum(seconds) / len(seconds)
-    even = f"{100 / len(seconds):.0f}%"
-    slowest_percent = f"{100 * slowest / sum(seconds):.0f}%" if sum(seconds) else even
-    if slowest < 1.01 * mean or not mean:
+        rank_seconds[stage.group_rank] += stage.seconds
+    slowest_s, total_s = max(rank_seconds), sum(rank_seconds)
+    even = f"{100 / len(rank_seconds):.0f}%"
+    if not total_s or slowest_s < 1.01 * total_s / len(rank_seconds):
         return tr("All devices take the same time ({even} each).").format(even=even)
     return tr("The slowest device takes {share} of the time; {even} would be even.").format(
-        share=slowest_percent, even=even
+        share=f"{100 * slowest_s / total_s:.0f}%", even=even
     )
 
 

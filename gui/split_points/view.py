@@ -32,8 +32,8 @@ MIN_TABLE_HEIGHT, FRAME, _PADDING = 110, 2, 5
 class SplitPointsView(QWidget):
     """Diagram, balance and table of a model's pipeline stages."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.balance = styled(QLabel(wordWrap=True), "heading")
         self.origin = muted_label(word_wrap=True)
         self.diagram = StageDiagram()
@@ -56,27 +56,21 @@ class SplitPointsView(QWidget):
         self.diagram.show_split(split, titles)
         self.model.show_split(split, titles)
         self.balance.setText(stage_format.describe_balance(split, stages))
-        over = sorted({titles[stage.group_rank] for stage in stages if stage.over_memory})
-        self.show_origin(
-            tr("⚠ Exceeds the memory of {over}.").format(over=", ".join(over))
-            if over
-            else stage_format.describe_origin(split),
-            bool(over),
-        )
+        devices_over_memory = sorted({titles[stage.group_rank] for stage in stages if stage.over_memory})
+        if devices_over_memory:
+            self.origin.setText(tr("⚠ Exceeds the memory of {over}.").format(over=", ".join(devices_over_memory)))
+        else:
+            self.origin.setText(stage_format.describe_origin(split))
+        theme.set_kind(self.origin, "warning" if devices_over_memory else "muted")
         self.automatic.setEnabled(not split.chosen)
         if previous_count != len(self.diagram.handles):
             self._limit_table_height()
 
     def order_tabs(self, after: QWidget) -> None:
         """Set the tab order: `after`, split points, buttons, table."""
-        chain = [after, *self.diagram.handles, self.automatic, self.measure_again, self.use, self.table]
-        for widget, next_widget in pairwise(chain):
+        widgets = [after, *self.diagram.handles, self.automatic, self.measure_again, self.use, self.table]
+        for widget, next_widget in pairwise(widgets):
             QWidget.setTabOrder(widget, next_widget)
-
-    def show_origin(self, text: str, is_warning: bool = False) -> None:
-        """Show `text` below the diagram: who divided the model into stages or, if `is_warning`, a warning."""
-        self.origin.setText(text)
-        theme.set_kind(self.origin, "warning" if is_warning else "muted")
 
     def _prepare_table(self) -> None:
         """Set the style of the table. The column of modules gets the remaining width."""

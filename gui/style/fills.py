@@ -39,9 +39,13 @@ _PARTS = {
 
 def blend(front: str, back: str, share: float) -> QColor:
     """Mix two colors. `share` is the fraction of `front`."""
-    over, under = QColor(front), QColor(back)
-    pairs = ((over.red(), under.red()), (over.green(), under.green()), (over.blue(), under.blue()))
-    return QColor(*(round(share * over_value + (1 - share) * under_value) for over_value, under_value in pairs))
+    first, second = QColor(front), QColor(back)
+
+    def mix(first_value: int, second_value: int) -> int:
+        return round(share * first_value + (1 - share) * second_value)
+
+    red, green = mix(first.red(), second.red()), mix(first.green(), second.green())
+    return QColor(red, green, mix(first.blue(), second.blue()))
 
 
 def lighten(color: str) -> QColor:
@@ -51,8 +55,10 @@ def lighten(color: str) -> QColor:
 
 def choose_text_color(fill: QColor) -> QColor:
     """Return black or white, whichever contrasts more with `fill` (WCAG 2)."""
-    # The contrast with black is (luminance + 0.05) / 0.05, and the contrast with white 1.05 / (luminance + 0.05).
-    return QColor("#000000" if (_compute_luminance(fill) + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff")
+    luminance = _compute_luminance(fill)
+    contrast_with_black = (luminance + 0.05) / 0.05
+    contrast_with_white = 1.05 / (luminance + 0.05)
+    return QColor("#000000" if contrast_with_black > contrast_with_white else "#ffffff")
 
 
 def make_worker_pattern(index: int, device: str) -> QBrush:
@@ -88,7 +94,8 @@ def make_part_fill(part: Part) -> tuple[QColor, QBrush]:
 def _compute_luminance(color: QColor) -> float:
     """Return the relative luminance as defined in WCAG 2, from 0 to 1."""
 
-    def linear(channel: float) -> float:
+    def to_linear(channel: float) -> float:
         return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
 
-    return float(0.2126 * linear(color.redF()) + 0.7152 * linear(color.greenF()) + 0.0722 * linear(color.blueF()))
+    red, green, blue = (to_linear(channel) for channel in (color.redF(), color.greenF(), color.blueF()))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

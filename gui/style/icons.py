@@ -18,12 +18,12 @@ def icon(name: str, color: str, on: str = "") -> QIcon:
 
     In selected rows, icons have the color of the text.
     """
-    return QIcon(_Engine(name, color, on or name))
+    return QIcon(_IconEngine(name, color, on or name))
 
 
 @lru_cache(maxsize=128)
 def pixmap(name: str, color: str, side: int) -> QPixmap:
-    """Return the icon as a square image of `side` pixels, in a color such as "#000000"."""
+    """Read an icon and return it as a square image of `side` pixels, in a color such as "#000000". It is cached."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     image = QPixmap(side, side)
     image.fill(Qt.GlobalColor.transparent)
@@ -33,7 +33,7 @@ def pixmap(name: str, color: str, side: int) -> QPixmap:
     return image
 
 
-class _Engine(QIconEngine):
+class _IconEngine(QIconEngine):
     """Icon engine that draws the icon `on` for `QIcon.State.On` and the icon `name` otherwise."""
 
     def __init__(self, name: str, color: str, on: str) -> None:
@@ -41,7 +41,7 @@ class _Engine(QIconEngine):
         self._name, self._color, self._on = name, color, on
 
     def clone(self) -> QIconEngine:
-        return _Engine(self._name, self._color, self._on)
+        return _IconEngine(self._name, self._color, self._on)
 
     def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
         painter.drawPixmap(rect, self.pixmap(rect.size() * painter.device().devicePixelRatio(), mode, state))

@@ -81,8 +81,8 @@ class Notifier(QObject):
 
 
 notifier = Notifier()
-_order: dict[str, int] = {}
-"""Positions of the devices in the sequence of colors, by key."""
+_color_indices: dict[str, int] = {}
+"""Indices of the devices' colors in the sequence of colors, by key."""
 
 
 _USUAL_PIXELS = 12
@@ -141,18 +141,18 @@ def colors() -> Colors:
 def register_devices(keys: Iterable[str]) -> None:
     """Assign colors to devices in the order of `keys`. Devices that have a color keep it."""
     for key in keys:
-        _order.setdefault(key, len(_order))
+        _color_indices.setdefault(key, len(_color_indices))
 
 
 def device_color(key: str) -> str:
     """Return the color of a device, which is the same in all graphs.
 
-    The key is a GPU's UUID or "cpu", with the prefix "host:" on a remote host.
+    The key is a GPU's UUID or "cpu", with the prefix "host:" on a remote host. A GPU without a color gets the next one.
     """
     if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
-    return series_color(_order[key])
+    return series_color(_color_indices[key])
 
 
 def device_is_dashed(key: str) -> bool:
@@ -163,7 +163,7 @@ def device_is_dashed(key: str) -> bool:
     if not is_gpu(key):
         return key != CPU
     register_devices([key])
-    return series_is_dashed(_order[key])
+    return series_is_dashed(_color_indices[key])
 
 
 def series_color(index: int) -> str:
@@ -239,6 +239,7 @@ def apply(app: QApplication) -> None:
 
 
 def _repaint(app: QApplication) -> None:
+    """Apply the current theme to all widgets, and emit `notifier.changed`."""
     _apply_to_widgets(app)
     notifier.changed.emit()
 

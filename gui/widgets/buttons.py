@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractButton, QPushButton, QSizePolicy, QToolBu
 from gui.style import icons
 
 Act = Callable[..., object] | SignalInstance
+"""Function that a button calls, or signal that it emits, when it is pressed."""
 _Widget = TypeVar("_Widget", bound=QWidget)
 _Button = TypeVar("_Button", bound=QAbstractButton)
 
@@ -46,7 +47,7 @@ def push_button(text: str, act: Act | None = None, style: str = "", **texts: str
 
     `style` is the object name in the style sheet, and `texts` are `name`, `tip` and `description` (see `styled`).
     """
-    return _connected(styled(QPushButton(text), style, **texts), act)
+    return _connect_click(styled(QPushButton(text), style, **texts), act)
 
 
 def tool_button(
@@ -57,7 +58,7 @@ def tool_button(
     button.setText(text)
     if icon is not None:
         button.setIcon(icon)
-    return _connected(button, act)
+    return _connect_click(button, act)
 
 
 def create_reset_button(act: Act, name: str, tip: str) -> QToolButton:
@@ -105,7 +106,8 @@ class FoldButton(QToolButton):
         body.hide()
 
 
-def _connected(button: _Button, act: Act | None) -> _Button:
+def _connect_click(button: _Button, act: Act | None) -> _Button:
+    """Call `act` when the button is pressed, unless it is None. Return the button."""
     if act is not None:
         button.clicked.connect(act)
     return button

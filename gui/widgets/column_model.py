@@ -93,7 +93,7 @@ class RowView(QTableView):
     """Table of rows. Home and End go to the first and the last row instead of the first and the last column."""
 
     def moveCursor(self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier) -> QModelIndex:
-        end = _end_row(self, action)
+        end = _find_end_index(self, action)
         return super().moveCursor(action, modifiers) if end is None else end
 
 
@@ -106,17 +106,18 @@ class RowWidget(QTableWidget):
         return [[item.text() if item is not None else "" for item in row] for row in items]
 
     def moveCursor(self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier) -> QModelIndex:
-        end = _end_row(self, action)
+        end = _find_end_index(self, action)
         return super().moveCursor(action, modifiers) if end is None else end
 
 
-def _end_row(table: QTableView, action: QAbstractItemView.CursorAction) -> QModelIndex | None:
+def _find_end_index(table: QTableView, action: QAbstractItemView.CursorAction) -> QModelIndex | None:
     """Return the index in the first or last row that Home or End leads to, or None for other cursor actions."""
     ends = {QAbstractItemView.CursorAction.MoveHome: 0, QAbstractItemView.CursorAction.MoveEnd: -1}
     if action not in ends:
         return None
     model = table.model()
-    return model.index(ends[action] % max(1, model.rowCount()), max(0, table.currentIndex().column()))
+    row = ends[action] % max(1, model.rowCount())  # -1 stands for the last row
+    return model.index(row, max(0, table.currentIndex().column()))
 
 
 def create_text_table(name: str, titles: Sequence[str]) -> QTableWidget:
@@ -178,11 +179,12 @@ class NumberRows(QSortFilterProxyModel):
     """Proxy model that sorts rows by a cell's numeric value (role `VALUE`). Rows without a value are always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
-        a, b = float(left.data(VALUE)), float(right.data(VALUE))
-        if math.isnan(a) == math.isnan(b):
-            return a < b
-        # Qt reverses the result for the descending order.
-        return math.isnan(b if self.sortOrder() == Qt.SortOrder.AscendingOrder else a)
+        left_value, right_value = float(left.data(VALUE)), float(right.data(VALUE))
+        if math.isnan(left_value) == math.isnan(right_value):
+            return left_value < right_value
+        # One value is missing. Qt reverses the result for the descending order.
+        is_ascending = self.sortOrder() == Qt.SortOrder.AscendingOrder
+        return math.isnan(right_value) if is_ascending else math.isnan(left_value)
 
 
 def style_number_table(table: QTableView) -> None:
@@ -205,17 +207,17 @@ class BarDelegate(QStyledItemDelegate):
         scheme = theme.colors()
         rect: QRect = option.rect
         state: QStyle.StateFlag = option.state
-        chosen = bool(state & QStyle.StateFlag.State_Selected)
+        is_selected = bool(state & QStyle.StateFlag.State_Selected)
         bar = QRect(rect.left() + PAD, rect.bottom() - _THICKNESS - 1, rect.width() - 2 * PAD, _THICKNESS)
-        painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if chosen else QColor(scheme.grid))
+        painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if is_selected else QColor(scheme.grid))
         length = round(bar.width() * min(1.0, max(0.0, fraction)))
-        color = QColor(scheme.accent_text if chosen else index.data(BAR_COLOR) or scheme.accent)
+        color = QColor(scheme.accent_text if is_selected else index.data(BAR_COLOR) or scheme.accent)
         painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
         interval = index.data(INTERVAL)
         if interval is not None:
             low, high = (bar.left() + round(bar.width() * min(1.0, max(0.0, end))) for end in interval)
             middle = bar.center().y()
-            painter.setPen(QPen(QColor(scheme.accent_text if chosen else scheme.text), 1))
+            painter.setPen(QPen(QColor(scheme.accent_text if is_selected else scheme.text), 1))
             painter.drawLine(low, middle, high, middle)
             for end in (low, high):
                 painter.drawLine(end, bar.top() - 1, end, bar.bottom() + 1)

@@ -13,7 +13,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import labeled
-from gui.widgets.layouts import FlowLayout, hbox
+from gui.widgets.layouts import FlowLayout
 
 _SMOOTHEST = 99
 """Maximum of the smoothing slider, in hundredths. With a weight of 1, the average would never change."""
@@ -32,12 +32,11 @@ class CurveControls(QWidget):
     smoothed = Signal(float)
     log_toggled = Signal(bool)
 
-    def __init__(self, axes: Sequence[tuple[str, str]], *after: QWidget, name_suffix: str = "") -> None:
+    def __init__(self, axes: Sequence[tuple[str, str]], *, name_suffix: str = "") -> None:
         """Create the row of controls.
 
         Args:
             axes: Titles and values of the horizontal axes.
-            after: Widgets at the end of the row.
             name_suffix: Suffix for the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
@@ -53,20 +52,19 @@ class CurveControls(QWidget):
         self.smoothing.setMaximumWidth(180)
         self.smoothing.setAccessibleName(f"Smoothing{name_suffix}")
         self.smoothing.setToolTip(tr("Weight of the exponential moving average; faint curves are unsmoothed"))
-        self.smoothing.valueChanged.connect(self._smooth)
+        self.smoothing.valueChanged.connect(self._on_smoothing_changed)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.with_tabular_digits(self._weight.font()))
         self.log_scale = styled(
             QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=name_suffix)
         )
         self.log_scale.toggled.connect(self.log_toggled)
-        inside = QWidget()
-        flow = FlowLayout(inside, spacing=12, line_spacing=4)
+        flow = FlowLayout(self, spacing=12, line_spacing=4)
         flow.addWidget(labeled(tr("&Over"), self.axis, spacing=8))
         flow.addWidget(labeled(tr("S&moothing"), self.smoothing, self._weight, spacing=8))
         flow.addWidget(self.log_scale)
-        self.setLayout(hbox((inside, 1), *((widget, 0, Qt.AlignmentFlag.AlignTop) for widget in after)))
 
-    def _smooth(self, hundredths: int) -> None:
+    def _on_smoothing_changed(self, hundredths: int) -> None:
+        """Show the weight of the moving average and emit it. The slider's value is in hundredths."""
         self._weight.setText(localized(hundredths / 100, 2))
         self.smoothed.emit(hundredths / 100)

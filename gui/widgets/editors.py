@@ -38,6 +38,7 @@ class ComboBox(QComboBox):
     """
 
     def showPopup(self) -> None:
+        """Show the list with full titles. If the screen limits its height, cut it to complete rows."""
         view = self.view()
         scroll_bar = _SCROLL_BAR_WIDTH if self.count() > self.maxVisibleItems() else 0
         view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + scroll_bar)
@@ -114,6 +115,7 @@ class Editor(QWidget):
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
+        """Show a value in the form of a `job.toml`, and emit `edited` if it differs from the previous one."""
         raise NotImplementedError
 
     def show_severity(self, severity: str) -> None:
@@ -138,7 +140,7 @@ class _SpinBox(QSpinBox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._typed: int | None = None
+        self._typed: int | None = None  # number that the user has typed since the last change
         self.lineEdit().textEdited.connect(self._on_typed)
         self.editingFinished.connect(self._clamp)
 
@@ -243,14 +245,13 @@ class PathEditor(TextEditor):
     """Editor for a path, with a button that opens a file dialog."""
 
     def __init__(self, content: str, *, folder: bool = False, placeholder: str = "") -> None:
+        """Create an editor for the path of a file or folder that contains `content`, as in "the dataset"."""
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
         self._content = content
         name, icon = tr("Browse for {what}").format(what=content), icons.icon("folder" if folder else "file", "muted")
         self.browse = tool_button(self.open_browser, icon=icon, name=name, tip=name)
-        layout = self.layout()
-        assert layout is not None
-        layout.addWidget(self.browse)
+        self.add_button(self.browse)
 
     def open_browser(self) -> QFileDialog:
         """Open a non-modal file dialog, and return it."""
@@ -324,8 +325,10 @@ class FloatEditor(TextEditor):
             return text
 
     def set_value(self, value: Any) -> None:
-        written = significant(value, 10) if isinstance(value, float | int) else str(value)
-        self.line.setText("" if value is None else written)
+        if value is None:
+            self.line.setText("")
+        else:
+            self.line.setText(significant(value, 10) if isinstance(value, float | int) else str(value))
 
 
 class BoolEditor(Editor):
@@ -394,7 +397,7 @@ class ChoiceEditor(Editor):
             title = self.titles.get(value, str(value))
             mark = marks.get(value, "") if index != self.box.currentIndex() else ""
             self.box.setItemText(index, f"{title} – {mark}" if mark else title)
-            item = self.box.model().index(index, 0)
-            on = int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
+            item_index = self.box.model().index(index, 0)
+            enabled_flags = int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
             # The standard item model keeps an item's flags in the role below UserRole (Qt's own example does so).
-            self.box.model().setData(item, 0 if value in off else on, Qt.ItemDataRole.UserRole - 1)
+            self.box.model().setData(item_index, 0 if value in off else enabled_flags, Qt.ItemDataRole.UserRole - 1)

@@ -26,8 +26,8 @@ def choose_path(
     The dialog starts at `start`, or at the nearest parent folder that exists. It starts in the home folder if `start` is
     empty or the sample dataset, or if the disk doesn't respond quickly.
     """
-    search = Background(lambda: _existing_folder(start), parent)
-    folders: list[str] = []
+    search = Background(lambda: _find_existing_folder(start), parent)
+    folders: list[str] = []  # the result, or nothing if the disk hasn't responded in time
     search.done.connect(folders.append)
     search.start()
     search.finish(PATIENCE_S)
@@ -79,7 +79,7 @@ def _make_dialog(parent: QWidget, title: str, mode: QFileDialog.FileMode, folder
     return dialog
 
 
-def _existing_folder(start: str) -> str:
+def _find_existing_folder(start: str) -> str:
     """Return `start` or its nearest existing parent. Return the home for "" and for the sample dataset."""
     path = Path(os.path.expanduser(start))
     if not start or path.is_relative_to(paths.sample_dataset()):

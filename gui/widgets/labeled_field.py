@@ -94,11 +94,12 @@ class LabeledField(QWidget):
         return label
 
     def make_note(self) -> QLabel:
+        """Create the label of the note. Subclasses may create another kind of label."""
         return muted_label(word_wrap=True)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         """Show the problems of the field. The label is created with the first ones."""
-        if problems or "problem_label" in vars(self):
+        if problems or "problem_label" in vars(self):  # a cached property that has been used
             self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
@@ -115,6 +116,7 @@ class LabeledField(QWidget):
             self._fit_label()
 
     def _add_below(self, label: QWidget, row: int) -> None:
+        """Add a label in a row below the editor, which begins at the label of the field unless it is indented."""
         column = 1 if self._indented else 0
         self._grid.addWidget(label, row, column, 1, 3 - column)
 

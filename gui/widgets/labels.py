@@ -76,18 +76,10 @@ def labeled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> Q
 
 
 class ElidedLabel(QLabel):
-    """Single line of text, elided if it doesn't fit."""
+    """Single line of text, elided at its end if it doesn't fit."""
 
-    def __init__(
-        self,
-        text: str = "",
-        parent: QWidget | None = None,
-        *,
-        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
-    ) -> None:
-        """Create a label. `mode` determines the position of the ellipsis, such as the middle for a path."""
-        super().__init__(text, parent)
-        self._mode = mode
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
@@ -106,7 +98,7 @@ class ElidedLabel(QLabel):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        elided = self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
+        elided = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.contentsRect().width())
         self.style().drawItemText(
             painter,
             self.contentsRect(),
@@ -150,19 +142,20 @@ class Span(NamedTuple):
 
 
 class RichLabel(QLabel):
-    """Label that builds its markup from spans. All text is escaped."""
+    """Label with word wrap that builds its markup from spans. All text is escaped."""
 
-    def __init__(self, *, wordWrap: bool = False) -> None:  # noqa: N803  (Qt's own)
-        super().__init__(wordWrap=wordWrap)
+    def __init__(self) -> None:
+        super().__init__(wordWrap=True)
         self.setTextFormat(Qt.TextFormat.RichText)
 
     def show_spans(self, spans: Iterable[Span]) -> None:
-        text = "".join(map(_marked_up, spans))
-        if text != self.text():
-            self.setText(text)
+        markup = "".join(map(_format_span, spans))
+        if markup != self.text():
+            self.setText(markup)
 
 
-def _marked_up(span: Span) -> str:
+def _format_span(span: Span) -> str:
+    """Return a span as markup, with its text escaped."""
     text = escape(span.text)
     if span.color:
         text = f'<span style="color:{escape(span.color)}">{text}</span>'
@@ -249,10 +242,11 @@ class WrappingLabel(QLabel):
 
 def insert_break_points(text: str) -> str:
     """Insert invisible break points into long words: after separators, and anywhere in long sections between these."""
-    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _break_word(found[0]), text)
+    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda match: _break_word(match[0]), text)
 
 
 def _break_word(word: str) -> str:
+    """Insert break points after the separators in `word`, and between all characters of long pieces."""
     pieces = re.findall(r"[^/\\_.,;-]*[/\\_.,;-]|[^/\\_.,;-]+", word)
     return _BREAK.join(piece if len(piece) <= _LONGEST else _BREAK.join(piece) for piece in pieces)
 
@@ -274,7 +268,7 @@ class ProblemLabel(QWidget):
         self._grid.setVerticalSpacing(2)
         self._grid.setColumnStretch(1, 1)
         self._problems: tuple[Problem, ...] = ()
-        self._lines: list[QWidget] = []
+        self._lines: list[QWidget] = []  # widgets of all problems
         self.hide()
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:

@@ -213,7 +213,7 @@ class FlowLayout(QLayout):
         left, top, height = rect.left(), rect.top(), 0
         line: list[tuple[QLayoutItem, int]] = []  # items of the current row with their left edges
         for item in (item for item in self._items if not item.isEmpty()):
-            size = _size(item, rect.width())
+            size = _compute_item_size(item, rect.width())
             if line and left + size.width() > rect.left() + rect.width():
                 if move:
                     self._place_row(line, rect.width(), top, height)
@@ -229,11 +229,11 @@ class FlowLayout(QLayout):
     def _place_row(line: list[tuple[QLayoutItem, int]], width: int, top: int, height: int) -> None:
         """Place the items of a row at their left edges, vertically centered. `width` is that of the layout."""
         for item, left in line:
-            size = _size(item, width)
+            size = _compute_item_size(item, width)
             item.setGeometry(QRect(QPoint(left, top + (height - size.height()) // 2), size))
 
 
-def _size(item: QLayoutItem, width: int) -> QSize:
+def _compute_item_size(item: QLayoutItem, width: int) -> QSize:
     """Return the preferred size of an item, no wider than `width` if the item can wrap."""
     size = item.sizeHint()
     if size.width() > width > 0 and item.hasHeightForWidth():
@@ -255,15 +255,16 @@ class _ScrollPanel(QScrollArea):
         return super().event(event)
 
 
-class _MinimumWidth(_ScrollPanel):
-    """Scroll area that can't be narrower than its content, up to a content width of `widest` pixels."""
+class _MinimumWidthPanel(_ScrollPanel):
+    """Scroll area that can't be narrower than its content, up to a content width of `max_content_width` pixels."""
 
-    def __init__(self, inside: QWidget, widest: int) -> None:
+    def __init__(self, inside: QWidget, max_content_width: int) -> None:
         super().__init__(inside)
-        self._widest = widest
+        self._max_content_width = max_content_width
 
     def minimumSizeHint(self) -> QSize:
-        width = min(self.inside.minimumSizeHint().width(), self._widest) + self.verticalScrollBar().sizeHint().width()
+        content_width = min(self.inside.minimumSizeHint().width(), self._max_content_width)
+        width = content_width + self.verticalScrollBar().sizeHint().width()
         return QSize(width, super().minimumSizeHint().height())
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -277,7 +278,7 @@ def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
 
     It can't be narrower than `inside`, up to `min_content_width` pixels.
     """
-    scroll = _MinimumWidth(inside, min_content_width) if min_content_width else _ScrollPanel(inside)
+    scroll = _MinimumWidthPanel(inside, min_content_width) if min_content_width else _ScrollPanel(inside)
     scroll.setObjectName("panel")
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     return scroll

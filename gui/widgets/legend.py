@@ -13,9 +13,11 @@ from gui.style import theme
 from gui.translation import tr
 
 LINES = 2
+"""Maximum number of rows."""
 SWATCH = 11
 """Side length of a color patch in pixels."""
-_GAP, _APART = 6, 16
+_GAP, _ITEM_SPACING = 6, 16
+"""Widths in pixels of the gap between a patch and its name, and of the space between entries."""
 _LEADING = 4
 
 
@@ -36,10 +38,10 @@ class Legend(QWidget):
     The height depends only on the width, so that the layout doesn't change between images.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._entries: tuple[LegendEntry, ...] = ()
-        self._present: tuple[int, ...] = ()
+        self._present: tuple[int, ...] = ()  # indices of the entries that occur in the images
         self.setAccessibleName(tr("Legend"))
         policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         policy.setHeightForWidth(True)
@@ -63,19 +65,20 @@ class Legend(QWidget):
 
         Entries that do not occur in the images are included only if all entries fit.
         """
-        every_index = list(range(len(self._entries)))
-        if self._rows(every_index) <= LINES:
-            return every_index, 0
-        fitting = list(self._present)
-        while fitting and self._rows(fitting, more=len(self._present) - len(fitting)) > LINES:
+        all_indices = list(range(len(self._entries)))
+        if self._count_rows(self._compute_widths(all_indices), self.width()) <= LINES:
+            return all_indices, 0
+        fitting, hidden_count = list(self._present), 0
+        while fitting and self._count_rows(self._compute_widths(fitting, hidden_count), self.width()) > LINES:
             fitting.pop()
-        return fitting, len(self._present) - len(fitting)
+            hidden_count += 1
+        return fitting, hidden_count
 
     def hasHeightForWidth(self) -> bool:
         return True
 
     def heightForWidth(self, width: int) -> int:
-        rows = self._wrap(self._widths(range(len(self._entries))), width)[1]
+        rows = self._count_rows(self._compute_widths(range(len(self._entries))), width)
         return min(LINES, rows) * self._row_height() - _LEADING
 
     def sizeHint(self) -> QSize:
@@ -85,8 +88,8 @@ class Legend(QWidget):
         """Draw the entries that fit, absent ones muted, and the number of the others."""
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
-        indices, more = self.visible_entries()
-        corners, _row_count = self._wrap(self._widths(indices, more), self.width())
+        indices, hidden_count = self.visible_entries()
+        corners = self._place_items(self._compute_widths(indices, hidden_count), self.width())
         for index, corner in zip(indices, corners, strict=False):
             entry = self._entries[index]
             draw_swatch(painter, entry, corner + QPoint(0, (metrics.height() - SWATCH) // 2))
@@ -94,33 +97,35 @@ class Legend(QWidget):
             left = SWATCH + _GAP
             name = metrics.elidedText(entry.name, Qt.TextElideMode.ElideRight, self.width() - left)
             painter.drawText(corner + QPoint(left, metrics.ascent()), name)
-        if more:
+        if hidden_count:
             painter.setPen(QColor(scheme.muted))
-            painter.drawText(corners[-1] + QPoint(0, metrics.ascent()), _more(more))
+            painter.drawText(corners[-1] + QPoint(0, metrics.ascent()), _describe_hidden(hidden_count))
 
     def _row_height(self) -> int:
         return self.fontMetrics().height() + _LEADING
 
-    def _rows(self, indices: Sequence[int], more: int = 0) -> int:
-        return self._wrap(self._widths(indices, more), self.width())[1]
-
-    def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
-        """Return the widths of the entries at `indices`, and of the text that counts `more` others."""
+    def _compute_widths(self, indices: Sequence[int], hidden_count: int = 0) -> list[int]:
+        """Return the widths of the entries at `indices` and, if there are hidden entries, of the text that counts them."""
         advance = self.fontMetrics().horizontalAdvance
         widths = [SWATCH + _GAP + advance(self._entries[index].name) for index in indices]
-        return [*widths, advance(_more(more))] if more else widths
+        return [*widths, advance(_describe_hidden(hidden_count))] if hidden_count else widths
 
-    def _wrap(self, widths: Sequence[int], max_width: int) -> tuple[list[QPoint], int]:
-        """Arrange items of these widths in rows of up to `max_width` pixels. Return their corners and the number of rows."""
+    def _count_rows(self, widths: Sequence[int], max_width: int) -> int:
+        """Return the number of rows of up to `max_width` pixels that items of these widths need, at least 1."""
+        corners = self._place_items(widths, max_width)
+        return corners[-1].y() // self._row_height() + 1 if corners else 1
+
+    def _place_items(self, widths: Sequence[int], max_width: int) -> list[QPoint]:
+        """Arrange items of these widths in rows of up to `max_width` pixels, and return their corners."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:
             if x and x + width > max_width:
                 x, y = 0, y + self._row_height()
             corners.append(QPoint(x, y))
-            x += width + _APART
-        return corners, y // self._row_height() + 1
+            x += width + _ITEM_SPACING
+        return corners
 
 
-def _more(count: int) -> str:
+def _describe_hidden(count: int) -> str:
     return f"and {count} more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
@@ -51,7 +52,7 @@ class RowModel(ColumnModel, Generic[Row]):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.rows: list[Row] = []
-        self._positions: dict[Any, int] = {}
+        self._positions: dict[Any, int] = {}  # of the rows, by key
         self.sort_column, self.sort_order = 0, Qt.SortOrder.AscendingOrder
 
     def key_of(self, row: Row) -> Any:
@@ -79,28 +80,28 @@ class RowModel(ColumnModel, Generic[Row]):
         if role == Qt.ItemDataRole.TextAlignmentRole and column.is_numeric:
             return RIGHT
         value = self.cell_data(row, index.column(), role)
-        if (
-            role == Qt.ItemDataRole.ToolTipRole
-            and len(text := column.text(row)) > _LONG_TEXT
-            and text not in (value or "")
-        ):
-            return "\n".join(filter(None, (text, value)))
+        if role == Qt.ItemDataRole.ToolTipRole:
+            text = column.text(row)
+            if len(text) > _LONG_TEXT and text not in (value or ""):
+                return "\n".join(filter(None, (text, value)))
         return value
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort the rows, and keep this order for `sorted_rows`."""
         self.sort_column, self.sort_order = column, order
         self.set_rows(self.sorted_rows(self.rows))
 
     def sorted_rows(self, rows: Iterable[Row]) -> list[Row]:
         """Return `rows` in the sort order that the user has selected."""
-        if self.sort_column >= len(self.columns):
+        if self.sort_column >= len(self.columns):  # the columns were replaced by fewer ones
             return list(rows)
-        keys = [(self.columns[self.sort_column].key(row), self.key_of(row), row) for row in rows]
-        keyed = sorted((entry for entry in keys if entry[0] is not None), key=lambda entry: entry[:2])
-        unknown = sorted((entry for entry in keys if entry[0] is None), key=lambda entry: entry[1])
+        column = self.columns[self.sort_column]
+        # Sorting is stable, so that rows with equal sort keys remain in the order of their identities.
+        keyed_rows = [(column.key(row), row) for row in sorted(rows, key=self.key_of)]
+        known = sorted((keyed for keyed in keyed_rows if keyed[0] is not None), key=itemgetter(0))
         if self.sort_order == Qt.SortOrder.DescendingOrder:
-            keyed.reverse()
-        return [row for _key, _identity, row in (*keyed, *unknown)]
+            known.reverse()
+        return [row for _key, row in known] + [row for key, row in keyed_rows if key is None]
 
     def set_columns(self, columns: Sequence[Column[Row]]) -> None:
         """Replace the columns and remove all rows."""

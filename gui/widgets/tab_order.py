@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from operator import itemgetter
+from itertools import chain, pairwise
 from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import Qt
@@ -16,22 +15,24 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
     """Set the tab order so that `areas` follow one another. The order within an area doesn't change."""
-    order = {area: index for index, area in enumerate(areas)}
-    placed = [
-        (index, widget) for widget in _iterate_chain(window) if (index := _find_area_index(widget, order)) is not None
-    ]
-    ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
-    for before, after in pairwise(ordered):
+    area_indices = {area: index for index, area in enumerate(areas)}
+    widgets_by_area: list[list[QWidget]] = [[] for _ in areas]
+    for widget in _iterate_chain(window):
+        index = _find_area_index(widget, area_indices)
+        if index is not None:
+            widgets_by_area[index].append(widget)
+    for before, after in pairwise(chain.from_iterable(widgets_by_area)):
         QWidget.setTabOrder(before, after)
 
 
 def keep_tab_order(area: QWidget) -> None:
     """Order the widgets in `area` after the widgets that precede it. Qt puts widgets that are created later at the end."""
     window = area.window()
-    before = next((each for each in _iterate_chain(window, area, forward=False) if not area.isAncestorOf(each)), None)
+    previous_widgets = _iterate_chain(window, area, forward=False)
+    before = next((widget for widget in previous_widgets if not area.isAncestorOf(widget)), None)
     # The lists of combo boxes are windows.
     inside = [child for child in area.findChildren(QWidget) if _can_take_tab(child) and child.window() is window]
-    for first, second in pairwise((before, *inside) if before is not None else inside):
+    for first, second in pairwise([before, *inside] if before is not None else inside):
         QWidget.setTabOrder(first, second)
 
 
@@ -42,21 +43,17 @@ def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool
     a field whose editor is its focus proxy.
     """
     focused = window.focusWidget()
-    current = next(
-        (index for index, area in enumerate(areas) if focused is not None and area.isAncestorOf(focused)), None
-    )
-    candidates = areas if forward else areas[::-1]
-    if current is not None and focused is not None:
-        # Try the rest of the current area, then the areas after it, and finally the current area from its start.
-        position = current if forward else len(areas) - 1 - current
-        candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
-        target = _find_next(areas[current], _iterate_chain(window, focused, forward))
-    else:
-        target = None
-    for area in candidates:
-        target = target or (
-            _find_next(area, _iterate_chain(window, window, forward)) if area.isVisibleTo(window) else None
-        )
+    ordered_areas = list(areas if forward else reversed(areas))
+    target = None
+    for position, area in enumerate(ordered_areas):
+        if focused is not None and area.isAncestorOf(focused):
+            # Try the rest of the current area, then the areas after it, and finally the current area from its start.
+            target = _find_next(area, _iterate_chain(window, focused, forward))
+            ordered_areas = [*ordered_areas[position + 1 :], *ordered_areas[: position + 1]]
+            break
+    for area in ordered_areas:
+        if target is None and area.isVisibleTo(window):
+            target = _find_next(area, _iterate_chain(window, window, forward))
     if target is not None:
         target.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
         _scroll_into_view(target)
@@ -71,23 +68,24 @@ class PaneFocus:
 
     def __init__(self, window: QWidget, areas: Callable[[], Iterable[QWidget]]) -> None:
         self._window, self._areas = window, areas
-        self._left: WeakKeyDictionary[QWidget, QWidget] = WeakKeyDictionary()  # last focused widget, by pane
+        self._last_focused: WeakKeyDictionary[QWidget, QWidget] = WeakKeyDictionary()  # by pane
 
     def move(self, forward: bool) -> None:
         """Focus the next or previous pane: the widget that had the focus there last, or the first one."""
         panes = [pane for area in self._areas() for pane in _iterate_panes(area)]
         focused = self._window.focusWidget()
-        holders = [number for number, pane in enumerate(panes) if focused is not None and pane.isAncestorOf(focused)]
-        if focused is None or not holders:
-            current = -1 if forward else len(panes)
+        current = -1 if forward else len(panes)  # index of the current pane, or the position before the first to try
+        for index, pane in enumerate(panes):
+            if focused is not None and pane.isAncestorOf(focused):
+                current = index  # the last one, because an inner pane follows the pane around it
+        if focused is not None and 0 <= current < len(panes):
+            self._last_focused[panes[current]] = focused
+        if forward:
+            candidates = panes[current + 1 :] + panes[: current + 1]
         else:
-            current = holders[-1]  # an inner pane follows the pane around it
-            self._left[panes[current]] = focused
-        candidates = (
-            panes[current + 1 :] + panes[: current + 1] if forward else panes[:current][::-1] + panes[current:][::-1]
-        )
+            candidates = panes[:current][::-1] + panes[current:][::-1]
         for pane in candidates:
-            inner = [each for each in panes if each is not pane and pane.isAncestorOf(each)]
+            inner = [other for other in panes if other is not pane and pane.isAncestorOf(other)]
             target = self._find_target(pane, inner)
             if target is not None:
                 target.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
@@ -96,12 +94,12 @@ class PaneFocus:
 
     def _find_target(self, pane: QWidget, inner: Sequence[QWidget]) -> QWidget | None:
         """Return the widget to focus in `pane` but not in its `inner` panes, or None if there is none."""
-        last = self._left.get(pane)
-        chain = [last] if last is not None and isValid(last) and _can_take_tab(last) else []
-        outside = (
-            each for each in (*chain, *_iterate_chain(self._window)) if not any(p.isAncestorOf(each) for p in inner)
-        )
-        return _find_next(pane, outside)
+        widgets = list(_iterate_chain(self._window))
+        last = self._last_focused.get(pane)
+        if last is not None and isValid(last) and _can_take_tab(last):
+            widgets.insert(0, last)
+        outside_inner = (widget for widget in widgets if not any(other.isAncestorOf(widget) for other in inner))
+        return _find_next(pane, outside_inner)
 
 
 def _iterate_panes(area: QWidget) -> Iterator[QWidget]:
@@ -121,9 +119,12 @@ def _scroll_into_view(widget: QWidget) -> None:
         parent = parent.parentWidget()
 
 
-def _find_next(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
-    """Return the first widget in `chain` that is in `area` and can take the focus, or None."""
-    return next((each for each in chain if area.isAncestorOf(each) and each.isVisible() and each.isEnabled()), None)
+def _find_next(area: QWidget, widgets: Iterable[QWidget]) -> QWidget | None:
+    """Return the first of `widgets` that is in `area`, visible and enabled, or None."""
+    for widget in widgets:
+        if area.isAncestorOf(widget) and widget.isVisible() and widget.isEnabled():
+            return widget
+    return None
 
 
 def _iterate_chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
@@ -146,8 +147,9 @@ def _can_take_tab(widget: QWidget) -> bool:
     return widget.focusPolicy() in _BY_TAB and widget.focusProxy() is None
 
 
-def _find_area_index(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """Return the index of the area that contains `widget`, or None if there is none."""
-    while widget is not None and widget not in order:
-        widget = widget.parentWidget()
-    return None if widget is None else order[widget]
+def _find_area_index(widget: QWidget, area_indices: Mapping[QWidget, int]) -> int | None:
+    """Return the index of the innermost area that contains `widget` or is it, or None if there is none."""
+    ancestor: QWidget | None = widget
+    while ancestor is not None and ancestor not in area_indices:
+        ancestor = ancestor.parentWidget()
+    return None if ancestor is None else area_indices[ancestor]

@@ -94,7 +94,10 @@ class TrialPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Show the result for `job` (None if the form is invalid). Without a valid result, run a trial first."""
+        """Show the result for `job` (None if the form is invalid). Without a valid result, start a trial first.
+
+        A running trial continues if its result will be valid for `job`. Problems prevent a trial and end a running one.
+        """
         self.set_job(job)
         blockers = [problem for problem in errors(problems) if self.depends_on(problem.field)]
         blockers += remote_device_problems(job.parallel.devices) if job is not None else []
@@ -188,7 +191,7 @@ class TrialPage(QWidget):
         self._show_failure([Problem("", reason, self.remedy)])
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
-        """Show why there is no result. The button that retries gets the focus that Cancel had."""
+        """Show why there is no result. The button that retries gets the focus of Cancel, or if no widget has it."""
         self.found = None
         self.notice.show_problems(())
         self.failure.show_problems(tuple(problems))

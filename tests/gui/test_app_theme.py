@@ -47,7 +47,7 @@ def test_device_keeps_its_color(styled: QApplication) -> None:
 
 
 def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theme, "_order", {})
+    monkeypatch.setattr(theme, "_color_indices", {})
     keys = [f"GPU-{number}" for number in range(16)]
     theme.register_devices(keys)
     styles = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2:{CPU}"]}
