@@ -29,6 +29,7 @@ from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
 from gui.run.use.view import UseView
 from gui.runs.page import RunsPage
+from gui.sources.run_list import RunList
 from gui.sources.settings import Settings
 from gui.split_points.page import SplitPointsPage
 from tests.gui.alerts.conftest import AlertsRecorder
@@ -64,8 +65,8 @@ PAGES: dict[str, Callable[[], QWidget]] = {
     "learning rate": RatePage,
     "split_points": SplitPointsPage,
     "dataset": DatasetPage,
-    "runs": RunsPage,
-    "comparison": ComparePage,
+    "runs": lambda: RunsPage(RunList()),
+    "comparison": lambda: ComparePage(RunList()),
     "classes": ClassesView,
     "predictions": PredictionsView,
     "model": ModelView,

@@ -17,6 +17,7 @@ from gui.finders.learning_rate import RatePage
 from gui.run.classes.view import ClassesView
 from gui.run.predictions.view import PredictionsView
 from gui.runs.page import RunsPage
+from gui.sources.run_list import RunList
 from gui.split_points.page import SplitPointsPage
 from tests.support.widgets import ShowWidget
 
@@ -48,10 +49,10 @@ MAKERS: list[Callable[[], QWidget]] = [
     RatePage,
     wrong_finder,
     DatasetPage,
-    RunsPage,
+    lambda: RunsPage(RunList()),
     ClassesView,
     PredictionsView,
-    ComparePage,
+    lambda: ComparePage(RunList()),
 ]
 
 

@@ -254,6 +254,6 @@ def test_legend_ignores_unknown_indices(legend: Legend) -> None:
 
 
 def test_file_dialog_starts_in_the_users_folders(tmp_path: Path) -> None:
-    start = file_dialogs._existing_folder
+    start = file_dialogs._find_existing_folder
     assert start(str(tmp_path / "missing" / "too")) == str(tmp_path)
     assert start(str(paths.sample_dataset() / "train")) == start("") == str(Path.home())
