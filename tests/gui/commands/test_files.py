@@ -217,6 +217,6 @@ def test_edited_script_is_submitted(
     qtbot.waitUntil(dialog.submit.isEnabled)
     assert "SLURM's commands were not found" in dialog.problem.text()
     assert not list((separate_home / "runs").iterdir())
-    again = type(dialog)(lambda: window.form.job, window.settings)
+    again = type(dialog)(lambda: window.form.job, window.settings, window)
     qtbot.addWidget(again)
     assert again.options() == dialog.options()

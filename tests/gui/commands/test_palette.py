@@ -22,8 +22,8 @@ MANY = 5000
 KEY_S = 0.016
 
 
-def entry(title: str, kind: str = "Command", detail: str = "", why: str = "") -> Entry:
-    return Entry(kind, title, lambda: None, detail, why=why)
+def entry(title: str, kind: str = "Command", detail: str = "", disabled_reason: str = "") -> Entry:
+    return Entry(kind, title, lambda: None, detail, disabled_reason=disabled_reason)
 
 
 def titles(entries: list[Entry], text: str) -> list[str]:
@@ -49,7 +49,7 @@ def test_palette_ranks_matches_in_any_order() -> None:
         entry("Show run", "Command"),
         entry("Run folder"),
         entry("Overrun"),
-        entry("Resume run", why="Nothing is running"),
+        entry("Resume run", disabled_reason="Nothing is running"),
         entry("resnet50 run", "Model"),
     ]
     assert titles(entries, "run") == ["Run folder", "Show run", "resnet50 run", "Resume run", "Overrun", "Compare"]
