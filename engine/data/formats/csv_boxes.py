@@ -295,23 +295,18 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     if source.unused:
         problems.append(dataset_warning(f"These tables of boxes are not used: {first_names(source.unused)}."))
     for file in source.files:
-        try:
-            table = open_table(file.table.path)
-        except (OSError, UnusableFile) as error:
-            reason = error.reason if isinstance(error, UnusableFile) else "can't be read"
-            problems.append(
-                dataset_error(f"{format_table_path(file.table, tree)} {reason}.", "Repair it, or remove it.")
-            )
-            continue
+        table = _open_completely(tree, file, problems)
         columns = None if table is None else find_columns(table)
-        if table is not None and columns is not None:
-            # If the last line has no line break, the last number may be truncated.
-            is_last_number_open = table.open_end and columns.box[-1] == len(table.head) - 1
-            if is_last_number_open:
-                table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
-            problems += warn_about_cut_lines(tree, [table])
-            last_path = _read_table(replace(file, table=table), columns, source.form, collected)
-            for images in collected.images.values() if table.cut else ():
+        if table is None or columns is None:
+            continue
+        # If the last line has no line break, the last number may be truncated.
+        is_last_number_open = table.open_end and columns.box[-1] == len(table.head) - 1
+        if is_last_number_open:
+            table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
+        problems += warn_about_cut_lines(tree, [table])
+        last_path = _read_table(replace(file, table=table), columns, source.form, collected)
+        if table.cut:
+            for images in collected.images.values():
                 images.pop(last_path, None)  # some of its boxes may be missing
     splits = {split: list(images.values()) for split, images in collected.images.items()}
     problems += _report_problems(collected)
@@ -323,6 +318,16 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             image.fractions = True
     folders = list(dict.fromkeys([*(file.folder for file in source.files), "", *tree.folders()]))
     return convert("boxes", splits, problems, _name_classes(all_images, tree, folders))
+
+
+def _open_completely(tree: Tree, file: TableFile, problems: list[Problem]) -> Table | None:
+    """Open a table with all of its lines. If it can't be read, append an error to `problems` and return None."""
+    try:
+        return open_table(file.table.path)
+    except (OSError, UnusableFile) as error:
+        reason = error.reason if isinstance(error, UnusableFile) else "can't be read"
+        problems.append(dataset_error(f"{format_table_path(file.table, tree)} {reason}.", "Repair it, or remove it."))
+        return None
 
 
 def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCollection) -> str:

@@ -171,38 +171,37 @@ def find_label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeli
     if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
         return []
     split = _find_split_column(names, profiles, file)
-    others = [
+    candidates = [
         column
         for column in range(len(names))
         if column not in (file, split) and not _is_unrelated(names[column], profiles[column], table.headless)
     ]
-    named = [column for column in others if names[column] in LABEL_COLUMNS and _may_be_labels(profiles[column])]
+    named = [column for column in candidates if names[column] in LABEL_COLUMNS and _may_be_labels(profiles[column])]
     named.sort(key=lambda column: LABEL_COLUMNS.index(names[column]))
-    flags = tuple(column for column in others if profiles[column].is_flags)
-    are_unnamed = table.headless or all(names[column].isdigit() for column in others)
-    if are_unnamed and len(others) > 1 and flags != tuple(others):
+    flags = [column for column in candidates if profiles[column].is_flags]
+    are_unnamed = table.headless or all(names[column].isdigit() for column in candidates)
+    if are_unnamed and len(candidates) > 1 and flags != candidates:
         return []  # columns without names are only read if all of them are flags
     if named:
         chosen = _drop_doubles(table, named, profiles)
-        return [
-            Labeling(file, split, listed=column, mark=_find_separator(names[column], profiles[column]))
-            for column in chosen
-        ]
-    # If only one column follows the image, it may have any name.
-    without_indices = [name for column, name in enumerate(names) if column != split and name not in INDEX_COLUMNS]
-    is_sole = len(without_indices) == 2
-    others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
-    flags = tuple(column for column in flags if column in others)
-    if len(flags) > 1:
-        of_flags = [profiles[column] for column in flags]
-        # If no cell means "no", -1 does.
-        has_no = any(each.blank or not NO.isdisjoint(map(remove_fraction, each.cells)) for each in of_flags)
-        return [Labeling(file, split, flag_columns=flags, signed=not has_no)]
+        are_certain = True
+    else:
+        # If only one column follows the image, it may have any name.
+        without_indices = [name for column, name in enumerate(names) if column != split and name not in INDEX_COLUMNS]
+        is_sole = len(without_indices) == 2
+        candidates = [column for column in candidates if is_sole or names[column] not in OTHER_COLUMNS]
+        flags = [column for column in flags if column in candidates]
+        if len(flags) > 1:
+            of_flags = [profiles[column] for column in flags]
+            # If no cell means "no", -1 does.
+            has_no = any(each.blank or not NO.isdisjoint(map(remove_fraction, each.cells)) for each in of_flags)
+            return [Labeling(file, split, flag_columns=tuple(flags), signed=not has_no)]
+        chosen = _select_likely_columns(candidates, names, profiles)
+        are_certain = len(candidates) == 1
+    marks = [_find_separator(names[column], profiles[column]) for column in chosen]
     return [
-        Labeling(
-            file, split, listed=each, mark=_find_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1
-        )
-        for each in _select_likely_columns(others, names, profiles)
+        Labeling(file, split, listed=column, mark=mark, is_unambiguous=are_certain)
+        for column, mark in zip(chosen, marks, strict=True)
     ]
 
 

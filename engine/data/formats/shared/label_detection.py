@@ -41,6 +41,9 @@ from engine.system.regular_files import UnusableFile
 LABELED = "label"
 """Word in the names of table files that are preferred as tables of labels."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
+_MEASURES_REMEDY = (
+    "Footplate learns classes, not measured values. Write classes, or 0 and 1 for each label, into the table."
+)
 _UNNAMED_PER_NAMED = 3
 """Maximum ratio of the images in the folder to the images in a table.
 
@@ -115,25 +118,17 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         elif found_fraction and has_only_measures(table, profiles):
             with_measures.append(format_table_path(table, tree))
     broken: list[UnusableFile] = []
-    groups = [
-        group
-        for found in by_columns.values()
-        for tables in _divide_alternatives(found)
-        if (group := _read_group(tables, broken)) is not None
-    ]
+    table_groups = [tables for found in by_columns.values() for tables in _divide_alternatives(found)]
+    groups = [group for tables in table_groups if (group := _read_group(tables, broken)) is not None]
     if groups:
         return list(_make_detections(groups, tuple(broken), tree))
     if broken:
         evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
-        return [
-            Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=ChosenTables((), (), tuple(broken)))
-        ]
+        chosen = ChosenTables(groups=(), broken=tuple(broken))
+        return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=chosen)]
     if with_measures:
         evidence = (f"{with_measures[0]} gives images numbers with fractions",)
-        remedy = (
-            "Footplate learns classes, not measured values. Write classes, or 0 and 1 for each label, into the table."
-        )
-        return [Detection((), Confidence.WEAK, evidence, remedy=remedy)]
+        return [Detection((), Confidence.WEAK, evidence, remedy=_MEASURES_REMEDY)]
     return []
 
 
