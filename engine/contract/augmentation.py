@@ -25,6 +25,8 @@ It is limited to a tenth of the run.
 
 
 class _Number(NamedTuple):
+    """Number in the notation of a transform, from `minimum` to `maximum`. Without a `default`, it is required."""
+
     name: str
     minimum: float
     maximum: float
@@ -33,6 +35,7 @@ class _Number(NamedTuple):
 
     @property
     def limits(self) -> str:
+        """Name and range for messages: "a chance from 0 to 1"."""
         return f"{self.name} from {self.minimum:g} to {self.maximum:g}"
 
 
@@ -105,20 +108,21 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
         return _create_problem(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
     required = sum(number.default is None for number in spec.numbers)
     if not required <= len(words) <= len(spec.numbers):
-        needs = (
-            "needs " + " and ".join(number.limits for number in spec.numbers) if spec.numbers else "takes no numbers"
-        )
+        needs = "takes no numbers"
+        if spec.numbers:
+            needs = f"needs {' and '.join(number.limits for number in spec.numbers)}"
         return _create_problem(f"“{text}”: {name} {needs}.", f"Write {_format_example(name, spec)}.")
     values = []
     for number, word in zip(spec.numbers, words, strict=False):  # the last numbers may be omitted
         value = _parse_number(word, number)
         if value is None:
-            kind_of = "a whole number" if number.is_integer else "a number"
+            article_and_noun = "a whole number" if number.is_integer else "a number"
             return _create_problem(
-                f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits."
+                f"“{text}”: “{word}” is not {number.limits}.", f"Give {article_and_noun} within these limits."
             )
         values.append(value)
-    values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
+    omitted = spec.numbers[len(values) :]
+    values += [number.default for number in omitted if number.default is not None]
     if spec.ordered:  # the two numbers are a range
         low, high = values
         if low > high:
@@ -150,10 +154,11 @@ def transforms(job: Job) -> tuple[Transform, ...]:
     kind = find_augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
         return ()
-    texts = (
-        job.augmentation.transforms if job.augmentation.name == "own" else _load_presets()[kind][job.augmentation.name]
-    )
-    return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
+    texts: Sequence[str] = job.augmentation.transforms
+    if job.augmentation.name != "own":
+        texts = _load_presets()[kind][job.augmentation.name]
+    parsed = [parse(text, kind) for text in texts]
+    return tuple(each for each in parsed if isinstance(each, Transform))
 
 
 def describe(job: Job) -> str:
@@ -177,7 +182,12 @@ def should_mirror(job: Job, classes: Sequence[str], *, images: bool = True) -> b
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"
-    return images and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
+    are_characters = bool(classes) and all(map(_is_number_or_letter, classes))
+    return images and not are_characters
+
+
+def _is_number_or_letter(name: str) -> bool:
+    return name.isdigit() or (len(name) == 1 and name.isalpha())
 
 
 def _format_example(name: str, spec: _TransformSpec) -> str:
@@ -192,8 +202,9 @@ def _parse_number(word: str, number: _Number) -> float | None:
         value = float(word)
     except ValueError:
         return None
-    fits = number.minimum <= value <= number.maximum and (not number.is_integer or value.is_integer())
-    return value if fits else None
+    if number.is_integer and not value.is_integer():
+        return None
+    return value if number.minimum <= value <= number.maximum else None
 
 
 def _create_problem(message: str, remedy: str) -> Problem:

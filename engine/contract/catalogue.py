@@ -330,7 +330,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next((entry for entry in self.strategies if entry.id == name), None)
 
     def recommended_strategy(self, *mesh: MeshDimension) -> StrategyEntry:
-        """Return the recommended strategy whose mesh has exactly the dimensions `mesh`, the outer one first."""
+        """Return the recommended strategy whose mesh has exactly the dimensions `mesh`, the outer one first.
+
+        Without dimensions, this is the strategy for one device. Raises StopIteration if no strategy has this mesh.
+        """
         return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
@@ -338,9 +341,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         If two of them declare an option with the same name, the task precedes the model, and the model the strategy.
         """
-        entries = (self.task(task), self.model(model), self.strategy(strategy))
-        found = {field.name: field for entry in reversed(entries) if entry is not None for field in entry.options}
-        return tuple(found.values())
+        entries = (self.strategy(strategy), self.model(model), self.task(task))  # later ones replace earlier ones
+        fields = {field.name: field for entry in entries if entry is not None for field in entry.options}
+        return tuple(fields.values())
 
     def options(self) -> list[tuple[str, Field]]:
         """Return the options of all plug-ins, each with the title of the task, model or strategy that declares it."""
@@ -398,7 +401,7 @@ def load_builtin_catalogue() -> Catalogue:
     return msgspec.json.decode(files("resources").joinpath("catalogue.json").read_bytes(), type=Catalogue)
 
 
-_FIELDS: dict[plugins.Group, str] = {
+_FIELD_OF_PLUGIN_GROUP: dict[plugins.Group, str] = {
     "footplate.tasks": "task",
     "footplate.formats": "dataset",
     "footplate.models": "model",
@@ -410,13 +413,18 @@ _FIELDS: dict[plugins.Group, str] = {
 
 def create_plugin_warning(plugin: plugins.UnusablePlugin) -> Problem:
     """Return a warning about a plug-in that can't be used."""
-    return Problem(_FIELDS[plugin.group], str(plugin), f"Correct, update or uninstall {plugin.package}.", "warning")
+    return Problem(
+        _FIELD_OF_PLUGIN_GROUP[plugin.group], str(plugin), f"Correct, update or uninstall {plugin.package}.", "warning"
+    )
 
 
 def supplement_file() -> Path | None:
-    """Return the file that caches the catalogue entries of the installed plug-ins, or None if none are installed."""
-    name = plugins.fingerprint()
-    return paths.cache_folder() / "plugins" / f"{name}.json" if name else None
+    """Return the file that caches the catalogue entries of the installed plug-ins, or None if none are installed.
+
+    Its name depends on the installed versions, so that another file is used after an update.
+    """
+    fingerprint = plugins.fingerprint()
+    return paths.cache_folder() / "plugins" / f"{fingerprint}.json" if fingerprint else None
 
 
 def load_supplement() -> Supplement | None:
@@ -435,8 +443,10 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
     if job.model.name.startswith(TIMM):
         return timm_weights(job.model.name.removeprefix(TIMM), catalogue)
     model = catalogue.model(job.model.name)
-    if model is None or not model.encoder:
-        return model.weights if model is not None else None
+    if model is None:
+        return None
+    if not model.encoder:
+        return model.weights
     if job.model.encoder.startswith(TIMM_ENCODER):
         return timm_weights(job.model.encoder.removeprefix(TIMM_ENCODER), catalogue)
     return catalogue.encoder_weights.get(job.model.encoder)

@@ -25,17 +25,19 @@ def command_arguments(job: Job) -> list[str]:
     model, the devices, and the fields that the job's recipe may set.
     """
     recipe = load_recipes().get(job.recipe)
-    named = {*changed_fields(job), "model", "devices", "recipe"}
+    included = {*changed_fields(job), "model", "devices", "recipe"}
     if recipe is not None:
-        named |= recipe.settable_fields - find_idle_fields(job.values(), load_catalogue()).keys()
-    values = {name: job.value(name) for name in FIELDS if name in named}
+        included |= recipe.settable_fields - find_idle_fields(job.values(), load_catalogue()).keys()
+    values = {name: job.value(name) for name in FIELDS if name in included}
     if recipe is None:
         values["recipe"] = ""  # the recipe no longer exists
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    folder = job.data.dataset
-    positional = [f"./{folder}" if folder.startswith("-") else folder] if folder else []
-    return ["train", *positional, *flags(values | {"options": job.options})]
+    arguments = ["train"]
+    if job.data.dataset:
+        is_like_flag = job.data.dataset.startswith("-")
+        arguments.append(f"./{job.data.dataset}" if is_like_flag else job.data.dataset)
+    return [*arguments, *flags(values | {"options": job.options})]
 
 
 def command_line(job: Job) -> str:
@@ -61,9 +63,10 @@ def flags(values: Mapping[str, Any]) -> list[str]:
             continue
         elif FIELDS[name].kind == "bool":
             arguments.append(FIELDS[name].flag if value else f"--no-{FIELDS[name].flag[2:]}")
+        elif isinstance(value, tuple | list):
+            arguments += _format_flag(FIELDS[name].flag, ",".join(map(str, value)))
         else:
-            text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-            arguments += _format_flag(FIELDS[name].flag, "" if text is None else str(text))
+            arguments += _format_flag(FIELDS[name].flag, "" if value is None else str(value))
     return [*arguments, "--trust-model-file"] if "model_file_sha256" in values else arguments
 
 
@@ -106,11 +109,12 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     """
     if problem := single_process_problem(job):
         return {}, [problem]
-    groups = groupby(job.parallel.devices, host_of)
-    # Machines with their numbers of devices.
-    machines = [(host(name) or Host(name=name), len(list(devices))) for name, devices in groups]
+    # Machines with their numbers of devices. SLURM's machines are not in the user's list.
+    machines = [
+        (host(name) or Host(name=name), len(list(devices))) for name, devices in groupby(job.parallel.devices, host_of)
+    ]
     titles = [machine.title for machine, _ in machines]
-    if len(set(titles)) < len(titles):
+    if len(set(titles)) < len(titles):  # a machine occurs in several groups
         message = "The devices of a machine are not listed consecutively."
         return {}, [Problem("devices", message, "List each machine's devices together.")]
     job_json = msgspec.json.encode(changed_fields(job) | {"devices": job.parallel.devices}).decode()

@@ -23,7 +23,9 @@ def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[
         options += ["--format", job.data.format]
     if samples:
         options += ["--samples", str(samples)]
-    return options if job.data.ignore_value is None else [*options, "--ignore-value", str(job.data.ignore_value)]
+    if job.data.ignore_value is not None:
+        options += ["--ignore-value", str(job.data.ignore_value)]
+    return options
 
 
 class UnreadableImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

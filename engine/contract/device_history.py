@@ -26,9 +26,10 @@ _DIGITS = 5
 Readings = Mapping[str, Mapping[str, float | None]]
 """Values by device and quantity, with None for unknown values."""
 
-_Names = dict[str, list[str]]
-_Reading = tuple[float, dict[str, list[float | None]]]
-"""Line in a history file: the ids of the quantities, or a time and the values of each device in their order."""
+_QuantitiesLine = dict[str, list[str]]
+"""Line in a history file with the ids of the quantities in the following lines, under the key "quantities"."""
+_ReadingLine = tuple[float, dict[str, list[float | None]]]
+"""Line in a history file with a time and, for each device, the values in the order of the quantities."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,14 +45,18 @@ class HistoryWriter:
     def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes
         self._quantities: tuple[str, ...] = ()  # in the order of the values in a line
-        self._last = float("-inf")  # time of the last saved readings
+        self._last_time = float("-inf")  # time of the last saved readings
         self._is_broken = False
 
     def add(self, time: float, readings: Readings) -> None:
-        """Save the device readings at `time`, in seconds since the epoch, unless the last ones are too recent."""
-        if self._is_broken or 0 <= time - self._last < self._spacing_s:
+        """Save the device readings at `time`, in seconds since the epoch, unless the last ones are too recent.
+
+        If the file can't be written, log a warning and save no more readings.
+        """
+        is_too_recent = 0 <= time - self._last_time < self._spacing_s  # below 0, the clock was set back
+        if self._is_broken or is_too_recent:
             return
-        self._last = time
+        self._last_time = time
         try:
             self._append(time, readings)
         except OSError as error:
@@ -61,13 +66,14 @@ class HistoryWriter:
     def _append(self, time: float, readings: Readings) -> None:
         """Append a line with readings to the file. If they have new quantities, first append a line with all names.
 
-        A file that has become too large is renamed to its backup. The next call creates a new file.
+        A file that has become too large is renamed to its backup, and replaces the previous backup. The next call creates
+        a new file. Raises OSError.
         """
         reported = (id_ for values in readings.values() for id_, value in values.items() if value is not None)
-        missing = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]
+        new_quantities = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]
         lines: list[Any] = []
-        if missing or not self._path.exists():
-            self._quantities += tuple(missing)
+        if new_quantities or not self._path.exists():
+            self._quantities += tuple(new_quantities)
             lines.append({"quantities": self._quantities})
         rows = {device: [_round(values.get(id_)) for id_ in self._quantities] for device, values in readings.items()}
         lines.append([round(time, 1), rows])
@@ -80,7 +86,7 @@ class HistoryWriter:
 
 def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]]]]:
     """Yield the saved times with their known values by device and quantity, oldest first. Damaged lines are skipped."""
-    damaged = 0
+    damaged_count = 0
     for file in (_get_backup_path(path), path):
         try:
             content = files.read_file(file)
@@ -89,22 +95,22 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
         quantities: list[str] = []
         for line in content.splitlines():
             try:
-                value = msgspec.json.decode(line, type=_Names | _Reading)
+                decoded = msgspec.json.decode(line, type=_QuantitiesLine | _ReadingLine)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                damaged += 1
+                damaged_count += 1
                 continue
-            if isinstance(value, dict):  # names for the values in the following lines
-                quantities = value.get("quantities", [])
+            if isinstance(decoded, dict):
+                quantities = decoded.get("quantities", [])
                 continue
-            time, rows = value
-            # After a damaged line of names, rows may be longer than `quantities`.
-            by_device = {device: zip(quantities, numbers, strict=False) for device, numbers in rows.items()}
-            yield (
-                time,
-                {device: {id_: n for id_, n in pairs if n is not None} for device, pairs in by_device.items()},
-            )
-    if damaged:
-        _log.warning("Skipped %d damaged lines of the device history in %s", damaged, path)
+            time, values_by_device = decoded
+            yield time, {device: _name_values(quantities, values) for device, values in values_by_device.items()}
+    if damaged_count:
+        _log.warning("Skipped %d damaged lines of the device history in %s", damaged_count, path)
+
+
+def _name_values(quantities: list[str], values: list[float | None]) -> dict[str, float]:
+    """Return the known values by quantity. After a damaged line, there may be more values than quantities."""
+    return {id_: value for id_, value in zip(quantities, values, strict=False) if value is not None}
 
 
 def _get_backup_path(path: Path) -> Path:

@@ -324,10 +324,10 @@ def device_key(host: str, device: str) -> str:
 
 def group_by_host(devices: Iterable[str]) -> dict[str, list[str]]:
     """Return the local names of the devices on each machine. Machines are in order of appearance."""
-    found: dict[str, list[str]] = {}
+    devices_by_host: dict[str, list[str]] = {}
     for device in devices:
-        found.setdefault(host_of(device), []).append(local_device(device))
-    return found
+        devices_by_host.setdefault(host_of(device), []).append(local_device(device))
+    return devices_by_host
 
 
 def has_remote_devices(devices: Iterable[str]) -> bool:
@@ -339,13 +339,14 @@ def gpu_title(gpu: Gpu) -> str:
     """Return the name of a GPU for users: "GPU 0", "GPU 0 MIG 7" for a MIG instance, and "GPU 0 (MIG)" for its parent.
 
     The number is CUDA's if CUDA lists the GPU, otherwise NVML's. CUDA doesn't list the parents of MIG instances and may
-    give their numbers to other GPUs.
+    give their numbers to other GPUs, so they are marked by "(MIG)".
     """
-    number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
-    if gpu.mig is None:
-        return f"GPU {number} (MIG)" if gpu.mig_enabled and gpu.cuda_index is None else f"GPU {number}"
-    compute = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""
-    return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"
+    if gpu.mig is not None:
+        compute_suffix = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""  # not for the first one, 0
+        return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute_suffix}"
+    if gpu.cuda_index is not None:
+        return f"GPU {gpu.cuda_index}"
+    return f"GPU {gpu.nvml_index} (MIG)" if gpu.mig_enabled else f"GPU {gpu.nvml_index}"
 
 
 class NvmlReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -93,7 +93,9 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return found
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _HostsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of the user's hosts.toml: a table [[host]] for each machine."""
+
     host: tuple[Host, ...] = ()
 
 
@@ -106,11 +108,14 @@ def hosts() -> tuple[Host, ...]:
 
 
 def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
-    """Read the user's list of machines. If it can't be read, return a problem."""
+    """Read the user's list of machines. If it can't be read or has an invalid entry, return () and a problem.
+
+    A missing list is empty and causes no problem.
+    """
     file = paths.home() / "hosts.toml"
     try:
         values: Any = tomllib.loads(read_file(file).decode())
-        found = msgspec.convert(values, _File).host
+        found = msgspec.convert(values, _HostsFile).host
     except FileNotFoundError:
         return (), None
     except (OSError, ValueError, *NOT_DECODED) as error:
@@ -121,9 +126,9 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
     return found, None
 
 
-def save_hosts(found: tuple[Host, ...]) -> None:
+def save_hosts(machines: tuple[Host, ...]) -> None:
     """Write the user's list of machines. Raises OSError."""
-    values = {"host": [msgspec.to_builtins(host) for host in found]}
+    values = {"host": [msgspec.to_builtins(machine) for machine in machines]}
     paths.write_atomically(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
 
 
@@ -133,23 +138,26 @@ def host(name: str) -> Host | None:
     The name "" means this machine, which needs no entry.
     """
     listed = next((each for each in hosts() if each.name == name), None)
-    return listed or (Host(name="") if not name else None)
+    if listed is None and name == "":
+        return Host(name="")
+    return listed
 
 
 def put_host(new: Host) -> None:
     """Add a machine to the user's list, or replace the one with the same name. Raises OSError."""
-    found = _read_hosts_for_update()
-    is_known = any(each.name == new.name for each in found)
-    save_hosts(tuple(new if each.name == new.name else each for each in found) if is_known else (*found, new))
+    machines = {each.name: each for each in _read_hosts_for_update()}
+    machines[new.name] = new  # in the position of the replaced one, or at the end
+    save_hosts(tuple(machines.values()))
 
 
 def remove_host(name: str) -> bool:
     """Remove a machine from the user's list, or return False if there is none with this name. Raises OSError."""
-    found = _read_hosts_for_update()
-    remaining = tuple(each for each in found if each.name != name)
-    if len(remaining) < len(found):
+    machines = _read_hosts_for_update()
+    remaining = tuple(each for each in machines if each.name != name)
+    is_listed = len(remaining) < len(machines)
+    if is_listed:
         save_hosts(remaining)
-    return len(remaining) < len(found)
+    return is_listed
 
 
 def _read_hosts_for_update() -> tuple[Host, ...]:

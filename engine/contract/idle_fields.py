@@ -22,8 +22,11 @@ DECISIVE = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
 )
 """Fields that determine, together with the devices, which other job fields have no effect."""
 
-_OFF = {"compile": "off", "memory_format": "contiguous"}
-"""Values that cause no warning in a field without effect, because the run behaves in that way anyway."""
+_VALUES_WITHOUT_EFFECT = {"compile": "off", "memory_format": "contiguous"}
+"""Values that cause no warning in a field without effect, because the run behaves in that way anyway.
+
+Only strategies that keep the full model on each device use these fields.
+"""
 
 
 class IdleReason(NamedTuple):
@@ -58,7 +61,7 @@ def find_idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dic
         is_used = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
         is_used |= {name: name in model.fields for name in MODEL_FIELDS}
         is_used |= dict.fromkeys(("loss", "class_weights"), not model.own_loss)
-        found |= {name: IdleReason(f"with {model.title}") for name in is_used if not is_used[name]}
+        found |= {name: IdleReason(f"with {model.title}") for name, used in is_used.items() if not used}
     strategy = catalogue.strategy(resolve_strategy(value["strategy"], value["devices"]))
     if strategy is not None:
         found |= _find_idle_by_strategy(strategy, catalogue.strategies)
@@ -76,12 +79,13 @@ def find_idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dic
 def _find_idle_by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, IdleReason]:
     """Return the job fields that `strategy` ignores although other `strategies` use them, each with the reason."""
     under, found = f"under {strategy.title}", {}
-    for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
+    strategy_specific = {name for each in strategies for name in each.fields}
+    for name in strategy_specific - set(strategy.fields):
         users = [each.title for each in strategies if name in each.fields]
         found[name] = IdleReason(under, f"choose {' or '.join(users)}")
     if not strategy.keeps_full_model:
         able = [each.title for each in strategies if each.keeps_full_model]
-        found |= dict.fromkeys(_OFF, IdleReason(under, f"choose {' or '.join(able)}"))
+        found |= dict.fromkeys(_VALUES_WITHOUT_EFFECT, IdleReason(under, f"choose {' or '.join(able)}"))
     return found
 
 
@@ -101,16 +105,17 @@ def find_idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) ->
         if unmet is not None:
             labels = " and ".join(FIELDS[each].label for each in unmet.fields)
             are = "is" if len(unmet.fields) == 1 else "are"
-            found[name] = IdleReason(
-                f"while {labels} {are} {_format_value(value(unmet.fields[0]))}", _describe_need(unmet)
-            )
+            current = _format_value(value(unmet.fields[0]))  # of several fields, all are empty, 0 or off
+            found[name] = IdleReason(f"while {labels} {are} {current}", _describe_need(unmet))
     if value("freeze_epochs") >= value("epochs"):
         found["layer_decay"] = IdleReason("while the head alone is trained", "freeze the backbone for fewer epochs")
     return found
 
 
 def _format_value(value: Any) -> str:
-    return "empty" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "empty"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _describe_need(need: Need) -> str:
@@ -126,7 +131,7 @@ def idle_field_warnings(job: Job, catalogue: Catalogue) -> list[Problem]:
     return [
         Problem(name, f"{field.label} has no effect {idle[name].why}.", _describe_remedy(name, idle[name]), "warning")
         for name, field in FIELDS.items()
-        if name in idle and values[name] not in (field.default, _OFF.get(name, field.default))
+        if name in idle and values[name] not in (field.default, _VALUES_WITHOUT_EFFECT.get(name, field.default))
     ]
 
 

@@ -109,9 +109,12 @@ def side_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LI
     """
     if job.data.progressive_from is None:
         return size
-    progress = (epoch - 1) / max(1.0, job.training.epochs * 2 / 3)  # 1 when the side length stops growing
+    progress = (epoch - 1) / (job.training.epochs * 2 / 3)
+    if progress >= 1:
+        return size
     side = job.data.progressive_from + progress * (size - job.data.progressive_from)
-    return size if progress >= 1 else min(size, max(limits.step, int(side) // limits.step * limits.step))
+    rounded = int(side) // limits.step * limits.step
+    return min(size, max(limits.step, rounded))
 
 
 def sides_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> Sequence[int]:
@@ -123,9 +126,13 @@ def sides_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_L
     if not change:
         return (side,)
     first = max(limits.smallest, math.ceil(side * (1 - change) / limits.step) * limits.step)
-    return range(first, math.floor(side * (1 + change)) + 1, limits.step) or (side,)
+    multiples = range(first, math.floor(side * (1 + change)) + 1, limits.step)
+    return multiples or (side,)  # a small change may contain no multiple
 
 
 def validation_side(job: Job, task: TaskEntry, size: int) -> int:
-    """Return the length of the shorter side of resized validation images, before their center is cropped to `size`."""
+    """Return the length of the shorter side of resized validation images, before their center is cropped to `size`.
+
+    Tasks without the job field `val_crop` don't crop validation images.
+    """
     return round(size / job.data.val_crop) if "val_crop" in task.fields else size

@@ -202,6 +202,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Values of the options that a plug-in's task, model and strategy declare (see `engine.contract.options`)."""
 
     def __hash__(self) -> int:
+        """Return a hash of the fields, which msgspec can't compute for the dictionary `options`."""
         return hash((self.task, *(getattr(self, name) for name in _SECTIONS), self.name, *sorted(self.options.items())))
 
     @classmethod
@@ -293,9 +294,9 @@ def field_path(name: str) -> str:
 
 
 def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Create a job from plain values by field name, as given by flags or the form. Returns it with all problems.
+    """Create a job from plain values by field name, as given by flags or the form.
 
-    The job is None if any problem is an error.
+    Returns the job and [], or None and all problems with single values.
     """
     problems: list[Problem] = []
     accepted: dict[str, Any] = {}
@@ -311,11 +312,11 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
                 problems.append(Problem(name, message, "Write NAME = VALUE below [options]."))
             else:
                 problems.append(create_value_problem(FIELDS[name], name, value))
-        else:
-            if isinstance(value, str) and not _is_unicode(value):
-                escaped = value.encode(errors="backslashreplace").decode()
-                remedy = "Rename it, or make a symbolic link with a plain name to it."
-                problems.append(Problem(name, f"{FIELDS[name].label}: the name {escaped} is not UTF-8.", remedy))
+            continue
+        if isinstance(value, str) and not _is_unicode(value):  # the name of a file
+            escaped = value.encode(errors="backslashreplace").decode()
+            remedy = "Rename it, or make a symbolic link with a plain name to it."
+            problems.append(Problem(name, f"{FIELDS[name].label}: the name {escaped} is not UTF-8.", remedy))
     return (None, problems) if problems else (Job.from_fields(**accepted), [])
 
 
@@ -330,12 +331,16 @@ def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
     if version != JOB_VERSION:
         message = f"Footplate can't read job version {version!r}; it reads version {JOB_VERSION}."
         return {}, [Problem("version", message, f"Update Footplate, or set version = {JOB_VERSION}.")]
-    sections = {name: entry for name, entry in table.items() if name in _SECTIONS}
-    for name in [name for name, entry in sections.items() if not isinstance(entry, dict)]:
-        del sections[name]
-        problems.append(Problem(name, f"“{name}” is a section of a job.", f"Write the table [{name}]."))
-    top = {name: entry for name, entry in table.items() if name not in {"version", *_SECTIONS}}
-    for section, entries in {"": top, **sections}.items():
+    sections: dict[str, dict[str, Any]] = {"": {}}  # "" for the fields outside sections
+    for name, entry in table.items():
+        if name not in _SECTIONS:
+            sections[""][name] = entry
+        elif isinstance(entry, dict):
+            sections[name] = entry
+        else:
+            problems.append(Problem(name, f"“{name}” is a section of a job.", f"Write the table [{name}]."))
+    sections[""].pop("version", None)
+    for section, entries in sections.items():
         for attribute, value in entries.items():
             name = _get_flat_name(section, attribute)
             if _PATHS.get(name) == (section, attribute):
@@ -367,7 +372,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
-    """Read a `job.toml`. The job is None if any problem is an error."""
+    """Read a `job.toml`. Returns the job and [], or None and all problems with the file."""
     values, problems = load_values(path, "job")
     job, wrong = job_from_values(values)
     problems += wrong
@@ -385,21 +390,24 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
     try:
         return tomllib.loads(read_file(path).decode()), None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        return {}, Problem(field, f"{path} can't be read: {why}.", "Check the path and its permissions.")
+        reason = error.strerror if isinstance(error, OSError) else error
+        return {}, Problem(field, f"{path} can't be read: {reason}.", "Check the path and its permissions.")
     except (ValueError, RecursionError) as error:  # ValueError includes numbers with too many digits
         return {}, Problem(field, f"{path} is not valid TOML: {error}.", "Correct that line.")
 
 
 def job_table(job: Job, names: Iterable[str] = FIELDS) -> dict[str, Any]:
-    """Convert the job fields `names` and the options to nested plain values for TOML. Empty values are left out."""
+    """Convert the job fields `names` and the options to nested plain values for TOML, without values of None."""
     table: dict[str, Any] = {"version": JOB_VERSION}
     for name in names:
         section, attribute = _PATHS[name]
         value = msgspec.to_builtins(job.value(name))
         if value is not None:
-            (table.setdefault(section, {}) if section else table)[attribute] = value
-    return table | ({"options": dict(job.options)} if job.options else {})
+            entries = table.setdefault(section, {}) if section else table
+            entries[attribute] = value
+    if job.options:
+        table["options"] = dict(job.options)
+    return table
 
 
 def job_to_toml(job: Job) -> str:

@@ -330,7 +330,7 @@ class Field(msgspec.Struct, frozen=True):
             return f"Turn it {'on' if self.default else 'off'}"
         if self.default in (None, "", ()):
             return "Leave it empty"
-        return f"Set it to {self.default if self.kind != 'float' else f'{self.default:g}'}"
+        return f"Set it to {self.default:g}" if self.kind == "float" else f"Set it to {self.default}"
 
 
 def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Group) -> Field:
@@ -342,7 +342,9 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
     optional = type(None) in get_args(annotated)
     if optional:
         annotated = next(member for member in get_args(annotated) if member is not type(None))
-    value_type, meta = get_args(annotated)[:2] if get_origin(annotated) is Annotated else (annotated, Meta())
+    value_type, meta = annotated, Meta()
+    if get_origin(annotated) is Annotated:
+        value_type, meta, *_ = get_args(annotated)
     choices: tuple[str, ...] = ()
     kind: Any
     if value_type in _SCALARS:
@@ -386,7 +388,7 @@ def _describe_limits(meta: Meta) -> str:
     return f"of at most {meta.le:,.10g}" if meta.le is not None else ""
 
 
-_KINDS = {
+_KIND_TITLES = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -397,7 +399,7 @@ _KINDS = {
 
 
 def create_value_problem(field: Field, name: str, value: Any) -> Problem:
-    """Return a problem that says that `field` does not accept `value`.
+    """Return a problem that says that `field` does not accept `value`, and which values it accepts.
 
     `name` is the name of the field in the problem.
     """
@@ -406,10 +408,10 @@ def create_value_problem(field: Field, name: str, value: Any) -> Problem:
         hint = f" Did you mean “{near[0]}”?" if near else ""
         message = f"{field.label}: {value!r} is not one of its choices."
         return Problem(name, message, f"Choose {', '.join(field.choices)}.{hint}")
-    if field.kind == "text" and isinstance(value, str):
+    if field.kind == "text" and isinstance(value, str):  # the length is the only limit of texts
         return Problem(name, f"{field.label} has {len(value)} characters.", f"Give text {field.limits}.")
     number_types = {"int": int, "float": int | float}.get(field.kind, ())
     if field.limits and isinstance(value, number_types) and not isinstance(value, bool):
         return Problem(name, f"{field.label}: {value!r} is out of range.", f"Give a value {field.limits}.")
-    expected = f"{_KINDS[field.kind]} {field.limits}".strip()
-    return Problem(name, f"{field.label}: {value!r} is not {_KINDS[field.kind]}.", f"Give {expected}.")
+    expected = f"{_KIND_TITLES[field.kind]} {field.limits}".strip()
+    return Problem(name, f"{field.label}: {value!r} is not {_KIND_TITLES[field.kind]}.", f"Give {expected}.")

@@ -35,9 +35,14 @@ def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -
     return Meta(title=label, description=help_text, extra={"traits": ["resume"] if resume else []}, **limits)
 
 
-def list_options(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
-    """Return the options that a Struct declares as fields. Raises TypeError for a field that can't be an option."""
-    fields = tuple(map(_describe_option, msgspec.structs.fields(kind))) if kind is not None else ()
+def list_options(declaration: type[msgspec.Struct] | None) -> tuple[Field, ...]:
+    """Return the options that a Struct declares as fields, or () for None.
+
+    Raises TypeError for a field that can't be an option.
+    """
+    if declaration is None:
+        return ()
+    fields = tuple(map(_describe_option, msgspec.structs.fields(declaration)))
     for field in fields:
         if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
             raise TypeError(_WRONG_TYPE.format(field.name))
@@ -61,22 +66,21 @@ def _describe_option(info: msgspec.structs.FieldInfo) -> Field:
         raise TypeError(_WRONG_TYPE.format(info.name)) from None
 
 
-def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """Return the plug-in options of a job that the Struct `kind` declares. Other options are ignored.
+def options_of(job: Job, declaration: type[Struct]) -> Struct:
+    """Return the plug-in options of a job that the Struct `declaration` declares. Other options are ignored.
 
     Raises:
         msgspec.ValidationError: A value is invalid.
     """
-    names = kind.__struct_fields__
-    return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
+    names = declaration.__struct_fields__
+    return msgspec.convert({name: value for name, value in job.options.items() if name in names}, declaration)
 
 
 def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
     """Return the problems with the options of a job, given the options that its task, model and strategy declare."""
     fields = {field.name: field for field in known}
-    return [
-        problem for name, value in options.items() if (problem := _find_option_problem(name, value, fields)) is not None
-    ]
+    found = (_find_option_problem(name, value, fields) for name, value in options.items())
+    return [problem for problem in found if problem is not None]
 
 
 def _find_option_problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
@@ -84,18 +88,16 @@ def _find_option_problem(name: str, value: Any, fields: Mapping[str, Field]) -> 
 
     `fields` are the known options.
     """
-    where = f"options.{name}"
+    problem_field = f"options.{name}"
     if name not in fields:
         remedy = f"Available: {', '.join(fields)}." if fields else "Remove it: none of them has options."
-        return Problem(where, f"Neither task, model nor strategy has an option “{name}”.", remedy)
+        return Problem(problem_field, f"Neither task, model nor strategy has an option “{name}”.", remedy)
     field = fields[name]
-    kind: Any = (
-        Literal[field.choices]
-        if field.choices
-        else Annotated[_TYPES[field.kind], Meta(ge=field.minimum, le=field.maximum)]
-    )
+    valid_type: Any = Literal[field.choices]
+    if not field.choices:
+        valid_type = Annotated[_TYPES[field.kind], Meta(ge=field.minimum, le=field.maximum)]
     try:
-        msgspec.convert(value, kind)
+        msgspec.convert(value, valid_type)
     except msgspec.ValidationError:
-        return create_value_problem(field, where, value)
+        return create_value_problem(field, problem_field, value)
     return None

@@ -103,13 +103,11 @@ class Frames:
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self._limit = limit
-        self._rest = bytearray()
+        self._incomplete_line = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, without newlines. Raises FrameError for a line over the limit."""
-        self._rest += data
-        lines = self._rest.split(b"\n")
-        self._rest = bytearray(lines.pop())
-        if len(self._rest) >= self._limit or any(len(line) >= self._limit for line in lines):
+        *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
+        if any(len(line) >= self._limit for line in (*lines, self._incomplete_line)):
             raise FrameError(f"a frame is longer than {self._limit} bytes")
-        return [bytes(line) for line in lines]
+        return lines

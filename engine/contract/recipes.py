@@ -89,7 +89,8 @@ def family_of(model: str, encoder: str) -> Family:
         return "detr"
     if _MASK_TRANSFORMERS.match(name):
         return "mask_transformer"
-    return "transformer" if _TRANSFORMERS.search(name) and not _STILL_CNNS.search(name) else "cnn"
+    is_transformer = _TRANSFORMERS.search(name) and not _STILL_CNNS.search(name)
+    return "transformer" if is_transformer else "cnn"
 
 
 class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +140,7 @@ def collect_facts(
     """Collect the facts that recipes depend on.
 
     Invalid `values` are skipped, since creating the job reports them. No recipe changes the `chosen` fields. Without
-    `disk`, known weights count as available.
+    `disk`, known weights count as available. With it, a server with weights may be contacted.
     """
     names = {*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from"} & values.keys()
     jobs = {name: job_from_values({name: values[name]})[0] for name in names}  # None for an invalid value
@@ -148,17 +149,17 @@ def collect_facts(
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
     weights = weights_of(job, catalogue)
-    # If the user has decided about `pretrained`, or uses a file, it does not matter if a server can be reached.
-    needs_server = "pretrained" not in valid and not job.model.weights_file and not job.checkpoints.resume_from
-    is_in_reach = disk is None or not needs_server or weights is None or is_available(weights, disk) is not False
+    # If the user has decided about `pretrained`, or uses a file, no server is asked if it can be reached.
+    is_undecided = "pretrained" not in valid and not job.model.weights_file and not job.checkpoints.resume_from
+    is_out_of_reach = weights is not None and disk is not None and is_undecided and is_available(weights, disk) is False
     return RecipeFacts(
         task=job.task,
         task_in_file=task is not None and task.file,
         family=family_of(job.model.name, job.model.encoder if model is not None and model.encoder else ""),
-        weights=weights is not None and is_in_reach,
+        weights=weights is not None and not is_out_of_reach,
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
-        classes=len(report.classes) or None if report is not None else None,
+        classes=len(report.classes) if report is not None and report.classes else None,
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         chosen={name: value for name, value in valid.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(find_idle_by_entries(job.values(), catalogue)),
@@ -244,16 +245,17 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         `set_already` has the values that earlier rules have set, by field.
         """
 
-        def value(name: str) -> Any:
+        def get_value(name: str) -> Any:
             return facts.chosen.get(name, set_already.get(name, FIELDS[name].default))
 
-        images, classes, batch, epochs = facts.images, facts.classes, value("batch_size"), value("epochs")
+        images, classes = facts.images, facts.classes
+        batch, epochs = get_value("batch_size"), get_value("epochs")
         numbers = {
             "images": images,
             "classes": classes,
             "images_per_class": images / classes if images and classes else None,
             "source_size": facts.source_size,
-            "image_size": value("image_size") or facts.model_size,
+            "image_size": get_value("image_size") or facts.model_size,
             "parameters": facts.parameters,
             "batch_size": batch,
             "epochs": epochs,
@@ -262,7 +264,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         }
         ranges: dict[str, Range | None] = {name: getattr(self, name) for name in numbers}
         tasks = (self.task,) if isinstance(self.task, str) else self.task
-        pretrained = bool(value("pretrained") or value("weights_file"))
+        pretrained = bool(get_value("pretrained") or get_value("weights_file"))
         return (
             (tasks is None or facts.task in tasks)
             and self.model in (None, facts.family)
@@ -296,7 +298,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def values(self, facts: RecipeFacts) -> dict[str, Any]:
         """Return the values by field that the recipe sets under these facts. All other fields keep their defaults.
 
-        Fields that would have no effect are left out.
+        Fields that would have no effect are left out. An image size is raised to one that the model accepts.
         """
         values, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
@@ -306,9 +308,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 # A value that a rule sets is not scaled, unless the rule says so.
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
         batch = facts.chosen.get("batch_size", values.get("batch_size", FIELDS["batch_size"].default))
-        for name, scale in scales.items():  # from the batch size in the recipe to that of the job
-            if name in values:  # rounded for readability
-                values[name] = float(f"{values[name] * batch / scale.batch:.4g}")
+        for name in scales.keys() & values.keys():  # from the batch size in the recipe to that of the job
+            values[name] = float(f"{values[name] * batch / scales[name].batch:.4g}")  # rounded for readability
         size = values.get("image_size")
         if isinstance(size, int) and facts.min_size is not None:
             values["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
@@ -339,16 +340,22 @@ class Recipes(msgspec.Struct, frozen=True):
         return tuple(recipe for recipe in self.all if recipe.is_for(task))
 
     def get(self, name: str) -> Recipe | None:
-        """Return the recipe with this id or file path, or None if there is none or it is invalid."""
+        """Return the recipe with this id or file path, or None if there is none or it is invalid.
+
+        A path is recognized by its ending. Its file is read each time.
+        """
         if name.endswith(".toml"):
-            return read_recipe(Path(name))[0]
+            recipe, _problems = read_recipe(Path(name))
+            return recipe
         return next((recipe for recipe in self.all if recipe.id == name), None)
 
     def find(self, name: str) -> tuple[Recipe | None, list[Problem]]:
-        """Return the recipe with this id, title or file, or None with the reasons why there is none."""
+        """Return the recipe with this id, title or file, or None with the reasons why there is none.
+
+        The case of letters in ids and titles is ignored.
+        """
         if name.endswith(".toml"):
-            recipe, problems = read_recipe(Path(name))
-            return (None if problems else recipe), problems
+            return read_recipe(Path(name))
         for recipe in self.all:
             if name.lower() in (recipe.id.lower(), recipe.title.lower()):
                 return recipe, []
@@ -360,11 +367,14 @@ class Recipes(msgspec.Struct, frozen=True):
 
 
 def initial_recipe(facts: RecipeFacts) -> str:
-    """Return the id of the recipe that a new job starts with."""
+    """Return the id of the recipe that a new job starts with.
+
+    It is chosen by whether the job starts from weights, and is `PLAIN` for a task in a file, whose model is unknown.
+    """
     if facts.task_in_file:
         return PLAIN
-    weights = facts.chosen.get("weights_file") or facts.chosen.get("pretrained", facts.weights)
-    return FINE_TUNE if weights else FROM_SCRATCH
+    starts_from_weights = facts.chosen.get("weights_file") or facts.chosen.get("pretrained", facts.weights)
+    return FINE_TUNE if starts_from_weights else FROM_SCRATCH
 
 
 @lru_cache(maxsize=1)
@@ -382,10 +392,10 @@ def recipes_folder() -> Path:
 
 def load_recipes() -> Recipes:
     """Return the built-in and the user's recipes, and the files that can't be used."""
-    custom, broken, taken = [], [], {recipe.id for recipe in builtin_recipes()}
-    for path in _user_files():
+    custom, broken, builtin_ids = [], [], {recipe.id for recipe in builtin_recipes()}
+    for path in _list_user_files():
         recipe, problems = read_recipe(path)
-        if path.stem in taken:
+        if path.stem in builtin_ids:
             message = f"{path.name}: “{path.stem}” is the name of a built-in recipe."
             problems.append(Problem("recipe", message, "Give the file another name."))
         if recipe is None or problems:
@@ -395,7 +405,7 @@ def load_recipes() -> Recipes:
     return Recipes((*builtin_recipes(), *sorted(custom, key=lambda recipe: recipe.title.lower())), tuple(broken))
 
 
-def _user_files() -> list[Path]:
+def _list_user_files() -> list[Path]:
     """Return the paths of the user's recipe files, or [] if their folder can't be read."""
     try:
         return sorted(path for path in recipes_folder().iterdir() if path.suffix == ".toml")
@@ -404,7 +414,7 @@ def _user_files() -> list[Path]:
 
 
 def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
-    """Read a recipe file. Returns the recipe, or None with all problems in the file."""
+    """Read a recipe file. Returns the recipe and [], or None and all problems in the file."""
     content, problem = read_toml(path, "recipe")
     if problem is not None:
         return None, [problem]
@@ -412,7 +422,7 @@ def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
     values = reader.read_struct(content, Recipe, "", ("id", "path"))
     for key in ("title", "about"):
         if not isinstance(values.get(key), str) or not values[key].strip():
-            reader.add(key, f"“{key}” is missing.", f'Add {key} = "…".', once=True)
+            reader.add_problem(key, f"“{key}” is missing.", f'Add {key} = "…".', once=True)
     if reader.problems:
         return None, reader.problems
     return Recipe(id=path.stem, path=str(path), **values), []
@@ -424,13 +434,14 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.problems: list[Problem] = []
         self._path = path
-        self._reported: set[str] = set()
+        self._reported_keys: set[str] = set()
 
-    def add(self, key: str, message: str, remedy: str, *, once: bool = False) -> None:
+    def add_problem(self, key: str, message: str, remedy: str, *, once: bool = False) -> None:
         """Record a problem with `key`. If `once` is True and one is recorded for this key already, do nothing."""
-        if not (once and key in self._reported):
-            self.problems.append(Problem("recipe", f"{self._path.name}: {message}", remedy))
-        self._reported.add(key)
+        if once and key in self._reported_keys:
+            return
+        self.problems.append(Problem("recipe", f"{self._path.name}: {message}", remedy))
+        self._reported_keys.add(key)
 
     def read_struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], prefix: str, excluded: tuple[str, ...] = ()
@@ -445,7 +456,7 @@ class _Reader:
         for key, value in content.items():
             path = f"{prefix}{key}"
             if key not in types:
-                self.add(path, f"“{path}” is not known.", suggest_name(key, list(types)))
+                self.add_problem(path, f"“{path}” is not known.", suggest_name(key, list(types)))
             elif key == "set":
                 fields[key] = self._read_values(value, path)
             elif key == "when":
@@ -455,7 +466,7 @@ class _Reader:
                     fields[key] = msgspec.convert(value, types[key])
                 except msgspec.ValidationError as error:
                     message = f"“{path}” can't have the value {value!r}: {_as_clause(str(error))}."
-                    self.add(path, message, _REMEDIES.get(key, ""))
+                    self.add_problem(path, message, _REMEDIES.get(key, ""))
                 else:
                     if key == "scale":
                         self._check_scales(fields[key], path)
@@ -467,7 +478,7 @@ class _Reader:
         Problems with them are recorded, and invalid fields are left out.
         """
         if not isinstance(content, list) or not all(isinstance(rule, dict) for rule in content):
-            self.add("when", "“when” is not a list of rules.", "Begin each rule with [[when]].")
+            self.add_problem("when", "“when” is not a list of rules.", "Begin each rule with [[when]].")
             return ()
         return tuple(
             Rule(**self.read_struct(rule, Rule, f"[[when]] {number}: ")) for number, rule in enumerate(content, 1)
@@ -479,31 +490,37 @@ class _Reader:
         `table` is the name of the table, under which problems are recorded.
         """
         if not isinstance(content, dict):
-            self.add(table, f"“{table}” is not a table.", "Write fields and values below [set] or [when.set].")
+            self.add_problem(table, f"“{table}” is not a table.", "Write fields and values below [set] or [when.set].")
             return {}
         values = {}
         for name, value in content.items():
             path = f"{table}.{name}"
             if name not in SETTABLE:
-                known = "of a job, but a recipe can't set it" if name in FIELDS else "not a field of a job"
-                remedy = "Remove it." if name in FIELDS else suggest_name(name, list(SETTABLE))
-                self.add(path, f"“{path}” is {known}.", remedy)
+                if name in FIELDS:
+                    self.add_problem(path, f"“{path}” is of a job, but a recipe can't set it.", "Remove it.")
+                else:
+                    remedy = suggest_name(name, list(SETTABLE))
+                    self.add_problem(path, f"“{path}” is not a field of a job.", remedy)
                 continue
-            job, problems = job_from_values({name: value})
+            job, problems = job_from_values({name: value})  # converts and validates a single value
             for problem in problems:
-                self.add(path, f"“{path}”: {problem.message}", problem.remedy)
+                self.add_problem(path, f"“{path}”: {problem.message}", problem.remedy)
             if job is not None:
                 values[name] = job.value(name)
         return values
 
     def _check_scales(self, scales: Mapping[str, Scale], table: str) -> None:
         """Record a problem for each scale with an invalid batch size or with a field that is not a settable float."""
+        scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]
         for name, scale in scales.items():
-            if name not in SETTABLE or FIELDS[name].kind != "float":
-                scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]
-                self.add(table, f"“{table}.{name}” is not a field that can be scaled.", suggest_name(name, scalable))
+            if name not in scalable:
+                self.add_problem(
+                    table, f"“{table}.{name}” is not a field that can be scaled.", suggest_name(name, scalable)
+                )
             elif scale.batch <= 0:
-                self.add(table, f"“{table}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0.")
+                self.add_problem(
+                    table, f"“{table}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0."
+                )
 
 
 _RANGE = "Give { min = … }, { max = … } or both."
@@ -534,10 +551,10 @@ def title_problem(title: str, renamed_id: str = "") -> str:
 
     `renamed_id` is the id of the recipe that is being renamed, which may keep its title.
     """
-    name = file_stem(title)
-    if not name:
+    new_id = file_stem(title)
+    if not new_id:
         return "Give it a name with a letter or a digit."
-    if name != renamed_id and name in {recipe.id for recipe in builtin_recipes()}:
+    if new_id != renamed_id and new_id in {recipe.id for recipe in builtin_recipes()}:
         return f"“{title.strip()}” is a built-in recipe. Choose another name."
     return ""
 
@@ -547,15 +564,16 @@ def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) ->
 
     Only values that differ from the job's defaults are written. Raises OSError.
     """
-    name = file_stem(title)
-    plain = {
-        field: list(values[field]) if isinstance(values[field], tuple) else values[field]
-        for field in SETTABLE
-        if field in values and values[field] != FIELDS[field].default
+    recipe_id = file_stem(title)
+    changed = {name: values[name] for name in SETTABLE if name in values and values[name] != FIELDS[name].default}
+    content = {
+        "title": title.strip(),
+        "about": about.strip() or "A custom recipe.",
+        "tasks": [task],
+        "set": msgspec.to_builtins(changed),
     }
-    content = {"title": title.strip(), "about": about.strip() or "A custom recipe.", "tasks": [task], "set": plain}
-    _write(recipe_path(name), tomli_w.dumps(content))
-    return name
+    _write_recipe_file(recipe_path(recipe_id), tomli_w.dumps(content))
+    return recipe_id
 
 
 def rename_recipe(recipe: Recipe, title: str) -> str:
@@ -565,15 +583,16 @@ def rename_recipe(recipe: Recipe, title: str) -> str:
     """
     old, new = Path(recipe.path), recipe_path(file_stem(title))
     line = tomli_w.dumps({"title": title.strip()}).strip()
+    # A function, because backslashes in a replacement text would be escapes.
     text = re.sub(r"(?m)^title\s*=.*$", lambda _match: line, read_file(old).decode(), count=1)
-    _write(new, text)
+    _write_recipe_file(new, text)
     if new != old:
         old.unlink()
     return new.stem
 
 
 def delete_recipe(path: str) -> None:
-    """Delete a user's recipe. Raises OSError."""
+    """Delete the file of a user's recipe, if it still exists. Raises OSError."""
     Path(path).unlink(missing_ok=True)
 
 
@@ -582,7 +601,7 @@ def recipe_path(name: str) -> Path:
     return recipes_folder() / f"{name}.toml"
 
 
-def _write(path: Path, text: str) -> None:
+def _write_recipe_file(path: Path, text: str) -> None:
     """Write a recipe file atomically, and create its folder if necessary. Raises OSError."""
     paths.make_home()
     paths.make_folder(path.parent)

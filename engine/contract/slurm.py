@@ -29,7 +29,7 @@ MIN_TIME_S = 300
 START_COMMAND = "node --slurm"
 """Arguments of `footplate` with which every batch script must start its run, followed by the run folder."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
-_TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<parts>\d{1,6}(?::\d{1,2}){0,2})")
+_TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<numbers>\d{1,6}(?::\d{1,2}){0,2})")
 _SCRIPT_END = f"""
 # This node supervises the run, and starts its part on the other nodes through srun. {WARNING_S} s before the end of its time,
 # SLURM sends it SIGUSR1: the run saves a checkpoint, requeues the job, and continues from there.
@@ -86,16 +86,17 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         found += [
             Problem("--setup", f"“{line}” is not a shell command.", remedy)
             for line in self.setup
-            if not line.strip()
-            or not line.replace("\t", " ").isprintable()
-            or line.lstrip().startswith(("-", "#SBATCH"))
+            if not _is_shell_command(line)
         ]
         if self.host and (wrong := host_name_problem(self.host)):
             found.append(Problem("--slurm-host", wrong, "Name a host that `ssh HOST` reaches."))
         return found
 
     def create_script(self, name: str) -> str:
-        """Return the batch script for a run called `name`. It must be submitted in the folder of the run."""
+        """Return the batch script for a run called `name`. It must be submitted in the folder of the run.
+
+        It uses the Footplate of this process, and the folder in this process's FOOTPLATE_HOME.
+        """
         options = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
@@ -111,7 +112,8 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         }
         # Empty and zero options are left to Slurm.
         lines = ["#!/bin/bash", *(f"#SBATCH --{option}={value}" for option, value in options.items() if value)]
-        lines += ["#SBATCH --requeue", "", f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
+        programs = shlex.quote(str(Path(sys.executable).parent))  # the folder with the command `footplate`
+        lines += ["#SBATCH --requeue", "", f'export PATH={programs}:"$PATH"']
         if home := os.environ.get("FOOTPLATE_HOME"):
             lines.append(f"export FOOTPLATE_HOME={shlex.quote(home)}")
         return "\n".join([*lines, *self.setup]) + "\n" + _SCRIPT_END
@@ -124,6 +126,12 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         names = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
         devices = tuple(f"{SLURM}{node}:{name}" for node in range(1, self.nodes + 1) for name in names)
         return job.with_fields(devices=devices, start="at_once")
+
+
+def _is_shell_command(line: str) -> bool:
+    """Return True if a line can be a single shell command. One that begins with "-" is a flag of Footplate or sbatch."""
+    is_single_line = line.replace("\t", " ").isprintable()
+    return bool(line.strip()) and is_single_line and not line.lstrip().startswith(("-", "#SBATCH"))
 
 
 def script_problems(text: str) -> list[Problem]:
@@ -147,11 +155,11 @@ def time_limit_s(text: str) -> int | None:
     match = _TIME.fullmatch(text)
     if match is None:
         return None
-    parts = [int(number) for number in match["parts"].split(":")]
+    numbers = [int(digits) for digits in match["numbers"].split(":")]
     if match["days"] is not None:  # d-h, d-h:m or d-h:m:s
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    elif len(parts) == 1:
-        hours, minutes, seconds = 0, parts[0], 0
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 1:
+        hours, minutes, seconds = 0, numbers[0], 0
     else:  # m:s or h:m:s
-        hours, minutes, seconds = (0, *parts)[-3:]
+        hours, minutes, seconds = (0, *numbers)[-3:]
     return ((int(match["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

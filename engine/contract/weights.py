@@ -196,7 +196,8 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
         return None
     if on_disk.path:
         return True
-    return False if weights.is_included or is_offline() else disk.can_reach(weights.host)
+    is_downloadable = not weights.is_included and not is_offline()
+    return disk.can_reach(weights.host) if is_downloadable else False
 
 
 def explain_unavailability(weights: Weights) -> str:
@@ -216,12 +217,13 @@ def _list_possible_paths(weights: Weights) -> list[Path]:
     """
     if not weights.repository:
         return [cached_path(weights)]
-    snapshots = _find_cached_repository(weights) / "snapshots"
+    repository = _find_cached_repository(weights)
     try:
-        commit = read_file(_find_cached_repository(weights) / "refs" / weights.revision).decode().strip()
+        commit = read_file(repository / "refs" / weights.revision).decode().strip()
     except (OSError, ValueError):
         commit = ""
-    return [snapshots / each / file for each in (commit, weights.revision) if each for file in weights.files]
+    versions = [version for version in (commit, weights.revision) if version]  # users put files into the second one
+    return [repository / "snapshots" / version / file for version in versions for file in weights.files]
 
 
 def _find_package_folder(package: str) -> Path:
