@@ -45,10 +45,12 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
 def may_accept_any_size(job: Job, catalogue: Catalogue) -> bool:
     """Return True if the job's model may accept images of any size, as convolutional models with dense outputs do.
 
-    Also returns True for unknown models, so that a conversion is attempted.
+    Also returns True for unknown models of tasks with dense outputs, so that a conversion is attempted.
     """
-    known = catalogue.model(job.model.name)
-    return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
+    model = catalogue.model(job.model.name)
+    if model is not None and model.family in _ONE_SIZE:
+        return False
+    return predictions_of(job.task) in ("pixels", "lines")
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
@@ -76,8 +78,9 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
 
 def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
     """Return a warning for a model from the user's file or a plug-in, which can't be rebuilt without that code."""
-    known = catalogue.model(job.model.name)
-    if job.model_is_file or (known is not None and known.package):
+    model = catalogue.model(job.model.name)
+    is_from_plugin = model is not None and model.package
+    if job.model_is_file or is_from_plugin:
         message = "The weights can be loaded only with the code that builds the model."
         return [Problem("model", message, "Keep that code together with the file.", "warning")]
     return []

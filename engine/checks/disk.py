@@ -32,23 +32,27 @@ def parse_metrics(content: bytes) -> tuple[Measure, ...]:
         return ()
     try:
         module = ast.parse(content)
-        tasks = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
-        return tuple(_create_measure(call) for task in tasks for call in _parse_items(task))
+        classes = [each for each in module.body if isinstance(each, ast.ClassDef)]
+        tasks = [each for each in classes if any(map(_is_task_base, each.bases))]
+        return tuple(_create_measure(call) for task in tasks for call in _list_metric_calls(task))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
         return ()
 
 
-def _is_base(base: ast.expr) -> bool:
+def _is_task_base(base: ast.expr) -> bool:
     """Return True if a base class in a class definition is `BASE`, as a plain name or an attribute of a module."""
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
-def _parse_items(task: ast.ClassDef) -> list[ast.expr]:
-    """Return the items of the list or tuple that a class assigns to `metrics`. Raises TypeError for another value."""
-    for each in task.body:
-        targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+def _list_metric_calls(task: ast.ClassDef) -> list[ast.expr]:
+    """Return the items of the list or tuple that a class assigns to `metrics`, or [] if it assigns nothing.
+
+    The assignment may have a type annotation. Raises TypeError for another value.
+    """
+    for statement in task.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
-            value = getattr(each, "value", None)
+            value = getattr(statement, "value", None)
             if not isinstance(value, ast.Tuple | ast.List):
                 raise TypeError
             return value.elts
@@ -114,9 +118,11 @@ class RealDisk:
     def kind(self, path: str) -> Kind:
         try:
             mode = os.stat(os.path.expanduser(path)).st_mode
-        except (OSError, ValueError):  # invalid characters in the user's input
+        except (OSError, ValueError):  # ValueError for invalid characters in the user's input
             return ""
-        return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+        if stat.S_ISDIR(mode):
+            return "folder"
+        return "file" if stat.S_ISREG(mode) else "other"
 
     def model_file(self, path: str) -> ModelFile:
         """Read and hash the file at `path`, which may block. See `ModelFile` for the result."""
@@ -131,14 +137,16 @@ class RealDisk:
         return find_weights(weights)
 
     def can_reach(self, host: str) -> bool | None:
-        return _get_probe(host).wait()
+        """Return True if the server `host` answers. This may block for `ANSWER_S`."""
+        return _get_or_start_probe(host).wait()
 
 
 class BackgroundDisk(RealDisk):
     """Source of facts that contacts servers in the background. Until a server answers, facts about it are unknown."""
 
     def can_reach(self, host: str) -> bool | None:
-        return _get_probe(host).answer
+        """Return True if the server `host` has answered, or None until then. The first call starts a request."""
+        return _get_or_start_probe(host).answer
 
 
 class _ServerProbe:
@@ -150,7 +158,7 @@ class _ServerProbe:
     def __init__(self, host: str) -> None:
         """Start the thread that contacts the server `host`."""
         self.started_at = time.monotonic()
-        self._answers: list[bool] = []  # only the first one counts, even if the server answers late
+        self._answers: list[bool] = []  # only the first one counts; it is False if the server answers too late
         self._thread = threading.Thread(target=self._record_answer, args=(host,), name="probe", daemon=True)
         self._thread.start()
 
@@ -175,7 +183,7 @@ _probes: dict[str, _ServerProbe] = {}
 _probes_lock = threading.Lock()
 
 
-def _get_probe(host: str) -> _ServerProbe:
+def _get_or_start_probe(host: str) -> _ServerProbe:
     """Return the latest request to the server `host`, or start a new one if it is too old."""
     with _probes_lock:
         probe = _probes.get(host)

@@ -22,7 +22,8 @@ def gpu_problems(
     """
     found = mig_problems(job)
     if machine is not None:
-        found += [Problem("devices", o.message, o.remedy) for o in find_obstacles(job, machine, torch, environment)]
+        obstacles = find_obstacles(job, machine, torch, environment)
+        found += [Problem("devices", obstacle.message, obstacle.remedy) for obstacle in obstacles]
     return found
 
 
@@ -55,16 +56,18 @@ def describe_lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict
     if machine is None or machine.nvml.status != "ok":
         return {}
     known = {gpu.uuid: gpu for gpu in machine.gpus}
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for uuid in dict.fromkeys(device for device in devices if is_gpu(device) and not host_of(device)):
         gpu = known.get(uuid)
         if gpu is None:
-            found[uuid] = f"GPU {uuid} is lost: the driver does not list it any more."
+            sentences[uuid] = f"GPU {uuid} is lost: the driver does not list it any more."
         elif gpu.lost or any(xid.number == FALLEN_OFF_THE_BUS for xid in gpu.xids):
             numbers = ", ".join(dict.fromkeys(str(xid.number) for xid in gpu.xids))
             xids = f" (Xid {numbers})" if numbers else ""
-            found[uuid] = f"{gpu_title(gpu)} ({gpu.name}, {uuid}) is lost: the driver can't reach it any more{xids}."
-    return found
+            sentences[uuid] = (
+                f"{gpu_title(gpu)} ({gpu.name}, {uuid}) is lost: the driver can't reach it any more{xids}."
+            )
+    return sentences
 
 
 WORKER_PREFIX = "footplate-w"
@@ -87,17 +90,18 @@ def offer_other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tupl
 
     The result is empty if there is no unused GPU.
     """
-    unused = (
+    unused = [
         other
         for other in machine.gpus
         if other.uuid not in devices and not other.lost and not other.mig_enabled and not other.processes
-    )
-    # If CUDA lists `gpu`, it must also list the replacement.
-    other = next((other for other in unused if other.cuda_index is not None or gpu.cuda_index is None), None)
-    if other is None:
+    ]
+    if gpu.cuda_index is not None:  # CUDA must also list the replacement
+        unused = [other for other in unused if other.cuda_index is not None]
+    if not unused:
         return ()
-    changed = [other.uuid if device == gpu.uuid else device for device in devices]
-    return (Choice(f"Use {gpu_title(other)} instead", {"devices": ",".join(changed)}),)
+    replacement = unused[0]
+    changed = [replacement.uuid if device == gpu.uuid else device for device in devices]
+    return (Choice(f"Use {gpu_title(replacement)} instead", {"devices": ",".join(changed)}),)
 
 
 def mig_problems(job: Job) -> list[Problem]:
@@ -120,11 +124,11 @@ def mig_problems(job: Job) -> list[Problem]:
 def _denied_files_obstacle(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
     """Yield an obstacle if the user can't open device files that CUDA needs for any GPU.
 
-    A GPU whose own device file is denied is not listed by NVML, so it is not considered here.
+    A GPU whose own device file, such as /dev/nvidia0, is denied is not listed by NVML, so it is not considered here.
     """
-    files = [file for file in nvml.denied_files if not file[-1].isdigit()]
-    if files:
-        message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
+    shared_files = [file for file in nvml.denied_files if not file[-1].isdigit()]
+    if shared_files:
+        message = f"CUDA needs {listed(dict.fromkeys(shared_files))}, which this user has no permission to open."
         remedy = (
             "Get permission to read and write there, for example by joining the group that “ls -l /dev/nvidia*” shows."
         )
@@ -132,7 +136,7 @@ def _denied_files_obstacle(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstac
 
 
 def _hidden_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
-    """Yield a reason against training if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
+    """Yield an obstacle if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return
@@ -142,8 +146,8 @@ def _hidden_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapp
         message = (
             f"Footplate was started with CUDA_VISIBLE_DEVICES set to “{value}”, which hides {join_titles(hidden)}."
         )
-        others = [gpu for gpu in machine.gpus if gpu.uuid in visible and not gpu.mig_enabled]
-        choose = f"Choose {join_titles(others, 'or')}, or start" if others else "Start"
+        usable = [gpu for gpu in machine.gpus if gpu.uuid in visible and not gpu.mig_enabled]
+        choose = f"Choose {join_titles(usable, 'or')}, or start" if usable else "Start"
         unset = "set CUDA_VISIBLE_DEVICES=" if sys.platform == "win32" else "unset CUDA_VISIBLE_DEVICES"
         yield Obstacle(hidden, message, f"{choose} Footplate again without it: {unset}")
 
@@ -152,18 +156,24 @@ def _visible_uuids(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]
     """Return the UUIDs of the GPUs and MIG instances that are visible with CUDA_VISIBLE_DEVICES=`value`.
 
     Entries after the first invalid one are ignored. If `by_bus` is True, CUDA numbers GPUs by bus, as NVML does. If
-    CUDA's order is unknown, numeric entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment
-    Variables".
+    CUDA's order is unknown, all GPUs are returned if an entry is a number. Source: CUDA C++ Programming Guide, "CUDA
+    Environment Variables".
     """
     physical = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(physical) == 1
-    by_number = {index if by_bus else gpu.cuda_index: gpu for index, gpu in enumerate(physical)}
+    by_number: dict[int | None, Gpu] = dict(enumerate(physical))
+    if not by_bus:
+        by_number = {gpu.cuda_index: gpu for gpu in physical}
+    is_order_known = None not in by_number
     visible: set[str] = set()
     for entry in map(str.strip, value.split(",")):
-        if entry.isdecimal() and None in by_number and int(entry) < len(physical):
+        if not entry.isdecimal():
+            named = [gpu for gpu in gpus if _is_named_by(gpu, entry)]
+        elif is_order_known or int(entry) >= len(physical):
+            named = [gpu for number, gpu in by_number.items() if number == int(entry)]
+        else:
             return {gpu.uuid for gpu in gpus}
-        named = [by_number.get(int(entry))] if entry.isdecimal() else [gpu for gpu in gpus if _is_named_by(gpu, entry)]
-        if len(named) != 1 or named[0] is None:  # unknown or ambiguous
+        if len(named) != 1:  # unknown or ambiguous
             break
         visible.add(named[0].uuid)
     return visible | {gpu.uuid for gpu in gpus if gpu.mig is not None and gpu.mig.parent_uuid in visible}
@@ -180,7 +190,7 @@ def _is_named_by(gpu: Gpu, entry: str) -> bool:
 
 
 def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
-    """Yield a reason against training if some of the `gpus` are divided into MIG instances."""
+    """Yield an obstacle if some of the `gpus` are divided into MIG instances."""
     divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
     if divided:
         message = f"MIG is on for {join_titles(divided)}, so CUDA can use only MIG instances there."
@@ -189,7 +199,7 @@ def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
 
 
 def _prohibited_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
-    """Yield a reason against training if the compute mode of some of the `gpus` allows no processes."""
+    """Yield an obstacle if the compute mode of some of the `gpus` allows no processes."""
     closed = tuple(gpu for gpu in gpus if physical_gpu(gpu, machine).compute_mode == "prohibited")
     if closed:
         message = f"The compute mode “prohibited” keeps every process off {join_titles(closed)}."
@@ -199,14 +209,15 @@ def _prohibited_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[O
 def _exclusive_obstacles(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
     """Yield an obstacle for each GPU in exclusive mode that other processes use.
 
-    GPUs are left out if the run waits until these processes have ended.
+    GPUs are left out if the run waits until these processes have ended. It waits for other runs' workers unless it
+    starts at once, and for other processes if the job says so.
     """
     for gpu in gpus:
         users = [process for process in gpu.processes or () if process.kind != "graphics"]
         only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in users)
-        waits = job.faults.start == "when_free" and (only_workers or job.faults.wait_for_others)
+        will_wait = job.faults.start == "when_free" and (only_workers or job.faults.wait_for_others)
         is_exclusive = physical_gpu(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread")
-        if users and is_exclusive and not waits:
+        if users and is_exclusive and not will_wait:
             who = listed(dict.fromkeys(map(_describe_process, users)))
             message = (
                 f"{join_titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
@@ -217,7 +228,8 @@ def _exclusive_obstacles(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> 
 
 def _describe_process(process: GpuProcess) -> str:
     """Describe a process, e.g. "python (pid 4242, ada)"."""
-    return f"{process.name or 'a process'} ({', '.join(filter(None, (f'pid {process.pid}', process.user)))})"
+    facts = ", ".join(filter(None, (f"pid {process.pid}", process.user)))
+    return f"{process.name or 'a process'} ({facts})"
 
 
 def _default_mode_command(gpus: Sequence[Gpu]) -> str:

@@ -70,15 +70,18 @@ def problems(
         found += strategy_problems(job, strategy, model)
         found += [*speed_problems(job, strategy), *optimizer_problems(job, strategy)]
     found += _precision_problems(job)
-    reported = {problem.field for problem in found}
-    found = [_offer_automatic(problem) for problem in found] + list(catalogue.problems)
-    return found + [problem for problem in idle_field_warnings(job, catalogue) if problem.field not in reported]
+    reported_fields = {problem.field for problem in found}
+    idle_warnings = [each for each in idle_field_warnings(job, catalogue) if each.field not in reported_fields]
+    return [*map(_offer_automatic, found), *catalogue.problems, *idle_warnings]
 
 
 def _task_problems(
     job: Job, task: TaskEntry | None, catalogue: Catalogue, report: DatasetReport | None, disk: Disk
 ) -> list[Problem]:
-    """Return the problems with the task, the number of classes, and the metric that selects the best checkpoint."""
+    """Return the problems with the task, the number of classes, and the metric that selects the best checkpoint.
+
+    The number of classes is checked only in a dataset that was read without errors.
+    """
     if task is None:
         known = [each.id for each in catalogue.tasks]
         return [Problem("task", f"There is no task “{job.task}”.", suggest_name(job.task, known))]
@@ -96,9 +99,11 @@ def _file_problems(job: Job, disk: Disk) -> Iterator[Problem]:
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         yield Problem("resume_from", message, remedy)
     weights_file = job.model.weights_file
+    if not weights_file:
+        return
     if disk.kind(weights_file) == "folder":  # saved by transformers, with a fixed name for the file of weights
         weights_file = f"{weights_file}/{HUB_FILES[0]}"
-    if weights_file and (message := _explain_unreadable(weights_file, disk)):
+    if message := _explain_unreadable(weights_file, disk):
         yield Problem("weights_file", message, "Check the spelling, or browse for it.")
 
 
@@ -168,8 +173,10 @@ def _loss_problems(job: Job, task: TaskEntry | None) -> list[Problem]:
 
 def _batch_size_warning(job: Job, report: DatasetReport | None, chosen: Collection[str] | None) -> list[Problem]:
     """Return a warning if the user has chosen a batch size that exceeds the number of training images."""
-    train = report.split("train") if report is not None and "batch_size" in (chosen or ()) else None
-    if train is None or not train.images or job.training.batch_size <= train.images:
+    if report is None or chosen is None or "batch_size" not in chosen:
+        return []
+    train = report.split("train")
+    if train is None or train.images == 0 or job.training.batch_size <= train.images:
         return []
     message = f"A batch of {job.training.batch_size:,} is larger than the training split of {train.images:,}."
     choice = Choice(f"Use {train.images:,}", {"batch_size": train.images})
@@ -183,21 +190,23 @@ def _best_by_problems(job: Job, task: TaskEntry, classes: int, disk: Disk) -> li
     """
     name = job.checkpoints.best_by
     file = disk.model_file(job.model.name) if task.file else None
-    of_file = file.measures if file is not None else ()
-    known = {measure.id: measure for measure in (*of_file, *task.metrics)}
-    if name in known:
-        if not known[name].is_always_one(classes):
-            return []
+    metrics_in_file = file.measures if file is not None else ()
+    known = {measure.id: measure for measure in (*metrics_in_file, *task.metrics)}
+    if name in known and known[name].is_always_one(classes):
         message = f"{known[name].title} is always 100% with {classes} classes."
         return [Problem("best_by", message, "Choose another metric.")]
     # If the metrics can't be determined from the file's text, the run checks the name at its start.
-    if task.file and not of_file:
+    is_unknowable = task.file and not metrics_in_file
+    if name in known or is_unknowable:
         return []
     return [Problem("best_by", f"“{name}” is not a metric of this task.", suggest_name(name, list(known)))]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
-    """Return a problem if the task can't be trained with this number of classes."""
+    """Return a problem if the task can't be trained with this number of classes.
+
+    Only tasks that find lines in masks have a fixed number.
+    """
     if task.classes in (None, classes):
         return []
     message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."
@@ -206,7 +215,10 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
 
 
 def _model_file_problems(job: Job, disk: Disk) -> list[Problem]:
-    """Return a problem if the model's file can't be read, or if the user has not allowed its present content to run."""
+    """Return a problem if the model's file can't be read, or if the user has not allowed its present content to run.
+
+    The job must name the hash of this content, and the user's consent to it must be recorded on this machine.
+    """
     if not job.model_is_file:
         message = "A Python file of yours defines this task."
         return [Problem("model", message, "Choose that file as the model; resources/examples has an example.")]
@@ -250,7 +262,8 @@ def _model_problems(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterat
     """
     task = catalogue.task(job.task)
     # A task may use the models of another task.
-    if model.task != ((task.models or task.id) if task is not None else job.task):
+    model_task = task.models if task is not None and task.models else job.task
+    if model.task != model_task:
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         yield Problem("model", f"{model.title} is not a model for this task.", instead)
     if command := command_if_missing(model.extra):

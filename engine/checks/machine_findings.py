@@ -61,7 +61,9 @@ def driver_findings(nvml: Nvml) -> Iterator[Finding]:
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
     else:
         yield Finding("cpu_only" if nvml.status in DRIVER_ERRORS else "limited", "Driver", nvml.message)
-    for file in (file for file in nvml.denied_files if file[-1].isdigit()):
+    # The other files, which all GPUs need, are obstacles to training (see `gpu_checks`).
+    files_of_gpus = [file for file in nvml.denied_files if file[-1].isdigit()]  # such as /dev/nvidia0
+    for file in files_of_gpus:
         yield Finding("limited", "Driver", f"this user has no permission to open {file}, so its GPU is not listed")
 
 
@@ -71,8 +73,10 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in gpus if not gpu.lost)
     texts = []
     for (name, memory), count in counts.items():
-        each = " each" if count > 1 else ""
-        texts.append((f"{count} × {name}" if each else name) + (f", {size(memory)}{each}" if memory else ""))
+        text = name if count == 1 else f"{count} × {name}"
+        if memory:
+            text += f", {size(memory)}" + (" each" if count > 1 else "")
+        texts.append(text)
     if texts:
         yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(texts))
     elif machine.nvml.status == "ok" and not gpus:
@@ -91,10 +95,11 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
     """
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
-    found = list(find_obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
-    blocked = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
+    job = Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus))
+    obstacles = list(find_obstacles(job, machine, torch, environment))
+    blocked = {gpu.uuid for obstacle in obstacles for gpu in obstacle.gpus}
     usable = [gpu for gpu in gpus if gpu.uuid not in blocked]
-    for obstacle in found:
+    for obstacle in obstacles:
         yield Finding("limited" if usable else "cpu_only", "Training", obstacle.message, obstacle.remedy)
     if usable:
         yield Finding("fine", "Training", f"PyTorch can use {join_titles(usable)}")
@@ -133,7 +138,10 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
 
 
 def disk_findings() -> Iterator[Finding]:
-    """Yield findings about the disk space for runs, and about the permission to write there."""
+    """Yield a finding about the disk space for runs and the permission to write there.
+
+    This creates Footplate's home, and writes a temporary file in it.
+    """
     home = paths.home()
     try:
         paths.make_home()
@@ -150,7 +158,7 @@ def disk_findings() -> Iterator[Finding]:
 
 
 def shared_memory_findings() -> Iterator[Finding]:
-    """Yield a finding about the available shared memory."""
+    """Yield a finding about the available shared memory, on Linux."""
     if sys.platform == "linux":
         folder = Path("/dev/shm")
         free = shutil.disk_usage(folder).free if folder.is_dir() else 0

@@ -44,13 +44,13 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
         Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.") for name in unknown
     ]
     groups = [name for name, _ in groupby(job.parallel.devices, host_of)]
-    if len(groups) > len(names):
+    if len(groups) > len(names):  # a machine occurs in several groups
         message = "The devices of each machine must be listed consecutively."
         found.append(Problem("devices", message, "List all devices of one machine, then those of the next."))
     if strategy is not None and not strategy.process_per_device and len(names) > 1:
         message = f"{strategy.title} runs in one process, which can use the devices of one machine only."
         found.append(Problem("strategy", message, "Choose another strategy, or devices of one machine."))
-    elif strategy is not None and not found and len(names) > 1:
+    elif strategy is not None and not found and len(names) > 1:  # the layout of an invalid job is meaningless
         found += _split_replica_warning(job, strategy)
     return found
 
@@ -101,14 +101,14 @@ def digest_inputs(job: Job) -> dict[str, DatasetDigest]:
 
     The digest of a dataset covers names and sizes. The digest of a file covers its content.
     """
-    found = {}
-    for name in _INPUTS:
-        value = str(job.value(name) or "")
-        path = Path(value).expanduser()
-        if not value or (name != "dataset" and not path.is_absolute()):
-            continue  # a name instead of a path
-        found[name] = _digest_folder(path) if name == "dataset" else _digest_file(path)
-    return found
+    digests = {}
+    for field in _INPUTS:
+        path = Path(job.value(field)).expanduser()
+        if field == "dataset" and job.data.dataset:
+            digests[field] = _digest_folder(path)
+        elif field != "dataset" and path.is_absolute():  # otherwise the name of a model, or ""
+            digests[field] = _digest_file(path)
+    return digests
 
 
 def _digest_file(path: Path) -> DatasetDigest:
@@ -132,17 +132,20 @@ def _digest_folder(path: Path) -> DatasetDigest:
 
 
 def _list_files(root: Path) -> Iterator[tuple[str, int]]:
-    """Yield the relative path and size of each file below `root`, or "" and the size if `root` is a file itself."""
+    """Yield the relative path and size of each file below `root`, or "" and the size if `root` is a file itself.
+
+    Folders and files that can't be read are left out.
+    """
     if root.is_file():
         yield "", root.stat().st_size
         return
-    waiting, visited = [str(root)], set()
-    while waiting:
-        folder = waiting.pop()
-        real = os.path.realpath(folder)
-        if real in visited:
+    pending, visited = [str(root)], set()
+    while pending:
+        folder = pending.pop()
+        real_path = os.path.realpath(folder)
+        if real_path in visited:  # through a link, which may lead to a folder above
             continue
-        visited.add(real)
+        visited.add(real_path)
         try:
             entries = list(os.scandir(folder))
         except OSError:
@@ -150,7 +153,7 @@ def _list_files(root: Path) -> Iterator[tuple[str, int]]:
         for entry in entries:
             try:
                 if entry.is_dir():
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
                 else:
                     yield os.path.relpath(entry.path, root), entry.stat().st_size
             except OSError:
@@ -168,18 +171,19 @@ def machine_problems(
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, expected_version in reference.versions.items():
         version = facts.versions.get(name, "none")
-        if version != expected_version and (name in facts.versions or name in _REQUIRED):
+        must_be_equal = name in facts.versions or name in _REQUIRED
+        if must_be_equal and version != expected_version:
             message = f"{title} has {_TITLES.get(name, name)} {version}, and {reference_title} {expected_version}."
             found.append(Problem("hosts", message, "Install the same version on both."))
     for field, expected in local_inputs.items():
         digest = facts.inputs.get(field, DatasetDigest())
-        what = "dataset" if field == "dataset" else f"file of the job's {field}"
+        noun = "dataset" if field == "dataset" else f"file of the job's {field}"
         if not digest.names:
-            message = f"{title} has no {what} at the job's path."
+            message = f"{title} has no {noun} at the job's path."
             found.append(Problem(field, message, "Copy it there, for example with rsync, or use a shared folder."))
         elif digest != expected:
             local, remote = _describe_digest(expected), _describe_digest(digest)
-            message = f"{title} has a different {what}: {remote}; this machine has {local}."
+            message = f"{title} has a different {noun}: {remote}; this machine has {local}."
             found.append(Problem(field, message, "Copy it again, for example with rsync -a --delete."))
     return found
 

@@ -15,7 +15,7 @@ import msgspec
 
 from engine.checks.job_checks import REAL_DISK, problems
 from engine.checks.space_checks import field_of, grid_problems, list_grid_values, parse_space
-from engine.contract.catalogue import Catalogue, suggest_name
+from engine.contract.catalogue import Catalogue, Measure, suggest_name
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job, job_from_values
@@ -80,9 +80,8 @@ def validate_search(
     pruner = _validate_choice("pruner", values, Pruner, "hyperband" if _is_one_metric(goals) else "none", found)
     found += _pruner_problems(pruner, goals)
     confirm = _validate_confirmations(values, goals, space, found)
-    combinations = math.prod(
-        len(list_grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items()
-    )
+    grid_values = [list_grid_values(dimension, field_of(job, key, catalogue)) for key, dimension in space.items()]
+    combinations = math.prod(len(each or ()) for each in grid_values)
     if sampler == "grid":
         found += grid_problems(space, combinations, job, catalogue)
     devices, per_trial = _validate_devices(values, job, machine, found)
@@ -92,10 +91,10 @@ def validate_search(
     keep = values.get("keep_checkpoints", False)
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
+    if found:  # values can be checked only in a valid search
+        return None, found
     base = job.with_fields(devices=devices[:per_trial])
-    # Values can be checked only in a valid search.
-    found = found or _value_problems(space, base, catalogue, machine=machine, report=report)
-    if found:
+    if found := _value_problems(space, base, catalogue, machine=machine, report=report):
         return None, found
     if not base.checkpoints.best_by and _is_one_metric(goals[:1]):  # the first goal also selects the best checkpoint
         base = base.with_fields(best_by=goals[0].measure)
@@ -141,10 +140,14 @@ def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[
 
     `requested` is the name of a metric, or a list of names. Problems are added to `found`.
     """
-    requested = (requested,) if isinstance(requested, str) else requested
+    if isinstance(requested, str):
+        requested = (requested,)
     task = catalogue.task(job.task)
-    file = REAL_DISK.model_file(job.model.name) if task is not None and task.file else None
-    measures = [*(file.measures if file is not None else ()), *(task.metrics if task is not None else ())]
+    measures: list[Measure] = []
+    if task is not None and task.file:
+        measures += REAL_DISK.model_file(job.model.name).measures
+    if task is not None:
+        measures += task.metrics
     known = {
         each.id: Goal(measure=each.id, title=each.title, higher_is_better=each.higher_is_better, percent=each.percent)
         for each in measures
@@ -153,10 +156,11 @@ def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[
     if not isinstance(requested, list | tuple) or not all(isinstance(name, str) for name in requested):
         found.append(Problem("goals", "The goals must be a list of names.", f"Choose from {', '.join(known)}."))
         return ()
-    # The default is the metric that selects the best checkpoint, or the first of the task.
-    names = tuple(requested) or (
-        (job.checkpoints.best_by,) if job.checkpoints.best_by in known else tuple(islice(known, 1))
-    )
+    names = tuple(requested)
+    if not names and job.checkpoints.best_by in known:
+        names = (job.checkpoints.best_by,)
+    elif not names:
+        names = tuple(islice(known, 1))  # the task's first metric also selects the best checkpoint
     for name in names:
         if name not in known:
             message = f"“{name}” is not a metric of this task."
@@ -189,7 +193,8 @@ def _validate_confirmations(
 
     By default, this is 1 if confirmation is possible, otherwise 0. Problems are added to `found`.
     """
-    confirm = values.get("confirm", int(_is_one_metric(goals) and "seed" not in space))
+    can_confirm = _is_one_metric(goals) and "seed" not in space
+    confirm = values.get("confirm", int(can_confirm))
     if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
         limits = f"from 0 to {MAX_REPEATS}"
         found.append(Problem("confirm", f"{confirm!r} is not a number {limits}.", f"Give a whole number {limits}."))
@@ -251,7 +256,7 @@ def _validate_budget(values: Mapping[str, Any], usual_trials: int, found: list[P
     limits: dict[str, Any] = {}
     for name, value in given.items():
         field = _BUDGET[name]
-        try:
+        try:  # converts a single field, since other fields may be invalid, too
             limits[field] = getattr(msgspec.convert({field: value}, Budget), field)
         except msgspec.ValidationError:
             found.append(Problem(name, f"{value!r} can't be a number of {field}.", "Give a number above 0."))
@@ -293,20 +298,21 @@ def _value_problems(
 ) -> list[Problem]:
     """Return the problems that occur when single values of the search space are put into the job.
 
-    Problems that the job has without these values are left out.
+    Of a range, only the ends are tried. Problems with fields that have problems without these values, too, are left out.
     """
-    before = {problem.field for problem in errors(problems(base, catalogue, machine, report))}
-    found: dict[tuple[str, str], Problem] = {}
+    fields_before = {problem.field for problem in errors(problems(base, catalogue, machine, report))}
+    first_problems: dict[tuple[str, str], Problem] = {}  # by field and message, each for the first value that has it
     for name, dimension in space.items():
         values: Iterable[Any] = dimension.values if isinstance(dimension, Choices) else (dimension.low, dimension.high)
         for value in values:
             job, wrong = job_with(base, {name: value})
-            wrong = [*wrong, *(errors(problems(job, catalogue, machine, report)) if job is not None else ())]
+            if job is not None:
+                wrong = [*wrong, *errors(problems(job, catalogue, machine, report))]
             for problem in wrong:
-                if problem.field not in before:
-                    by_value = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
-                    found.setdefault((name, problem.message), by_value)
-    return list(found.values())
+                if problem.field not in fields_before:
+                    problem_of_value = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
+                    first_problems.setdefault((name, problem.message), problem_of_value)
+    return list(first_problems.values())
 
 
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
@@ -316,17 +322,17 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
     weights. The checkpoints of trials that await confirmation are kept until the best trial is known. Models of unknown
     size are ignored.
     """
-    models = {search.job.model.name}
-    if isinstance(search.space.get("model"), Choices):
-        models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
-    sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
+    varied_model = search.space.get("model")
+    names = varied_model.values if isinstance(varied_model, Choices) else (search.job.model.name,)
+    models = [catalogue.model(str(name)) for name in names]
+    largest = max((model.parameters for model in models if model is not None), default=0)
     running, trials = len(search.devices) // search.devices_per_trial, search.budget.trials
     # Number of ended trials whose checkpoints are retained: the best ones, and the baseline until it is confirmed.
     retained = CONFIRMED + 1 if search.confirm else 1
     if trials is not None:
         retained = trials if search.keep_checkpoints else min(retained, trials)
-    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (running + retained) + MIN_FREE_BYTES
-    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    needed = largest * _BYTES_PER_PARAMETER * (running + retained) + MIN_FREE_BYTES
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
     free = shutil.disk_usage(existing).free
     if free >= needed:
         return []
@@ -337,13 +343,14 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
 
 def name_problems(search: Search) -> list[Problem]:
     """Return a problem if a search with this name exists and differs too much to be continued."""
-    before = SearchFolder(searches_folder() / search.name).search()
-    if before is None:
+    existing = SearchFolder(searches_folder() / search.name).search()
+    if existing is None:
         return []
-    same = {name: getattr(search, name) for name in _CHANGEABLE}
-    job = before.job.with_fields(devices=search.job.parallel.devices)
-    before = msgspec.structs.replace(before, job=job, **same)
-    changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
+    # The existing search with all changes that are allowed, among them the devices of the job.
+    allowed_changes = {name: getattr(search, name) for name in _CHANGEABLE}
+    job = existing.job.with_fields(devices=search.job.parallel.devices)
+    existing = msgspec.structs.replace(existing, job=job, **allowed_changes)
+    changed = [name for name in Search.__struct_fields__ if getattr(existing, name) != getattr(search, name)]
     if not changed:
         return []
     message = f"There is already a search “{search.name}” with another {changed[0]}."

@@ -35,12 +35,14 @@ def list_grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ..
     """
     if isinstance(dimension, Choices):
         return dimension.values
-    step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
+    step = dimension.step
+    if step is None and not dimension.log and field is not None and field.kind == "int":
+        step = 1
     if step is None:
         return None
     # The factor compensates for rounding errors, so that `high` is included.
     count = math.floor((dimension.high - dimension.low) / step * (1 + 1e-9)) + 1
-    return tuple(dimension.low + step * i for i in range(count)) if count <= MAX_COMBINATIONS else None
+    return tuple(dimension.low + step * index for index in range(count)) if count <= MAX_COMBINATIONS else None
 
 
 def parse_space(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
@@ -56,13 +58,10 @@ def parse_space(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]
             found.append(_create_unsearchable_problem(name, job, catalogue))
             continue
         wrong: list[Problem] = []
-        dimension = (
-            _parse_range(name, field, values, wrong)
-            if isinstance(values, Mapping)
-            else _parse_choices(name, field, values, wrong)
-        )
+        parse_dimension = _parse_range if isinstance(values, Mapping) else _parse_choices
+        dimension = parse_dimension(name, field, values, wrong)
         found += wrong
-        if dimension is not None and not wrong:
+        if dimension is not None:
             space[name] = dimension
     return space
 
@@ -95,8 +94,8 @@ def _parse_range(name: str, field: Field, given: Mapping[str, Any], found: list[
     unknown = [key for key in given if key not in _RANGE_KEYS]
     missing = [key for key in ("low", "high") if key not in given]
     if unknown or missing:
-        what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
-        refuse(f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
+        defect = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
+        refuse(f"The range of {field.label.lower()} {defect}.", "Give low, high, and maybe log or step.")
         return None
     low, high = (_convert_value(problem_field, name, field, given[key], found) for key in ("low", "high"))
     log, step = given.get("log", False), given.get("step")
@@ -121,18 +120,19 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
     return isinstance(step, types) and not isinstance(step, bool) and 0 < step <= high - low
 
 
-def _parse_choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
+def _parse_choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choices | None:
     """Convert a list of values for the field `name` to choices.
 
     If it is invalid, problems are added to `found`, which must be empty, and None is returned.
     """
     problem_field = f"space.{name}"
-    if not isinstance(values_given, list | tuple):
+    if not isinstance(given, list | tuple):
         remedy = "Give a list of values, or of numbers a table with low and high."
-        found.append(Problem(problem_field, f"{field.label}: {values_given!r} is neither a list nor a range.", remedy))
+        found.append(Problem(problem_field, f"{field.label}: {given!r} is neither a list nor a range.", remedy))
         return None
-    values = tuple(_convert_value(problem_field, name, field, each, found) for each in values_given)
-    if not found and len(set(map(repr, values))) < max(2, len(values)):
+    values = tuple(_convert_value(problem_field, name, field, each, found) for each in given)
+    distinct_count = len(set(map(repr, values)))  # not of the values themselves, since 1 equals True
+    if not found and (distinct_count < 2 or distinct_count < len(values)):
         message = f"{field.label} needs at least two different values."
         found.append(Problem(problem_field, message, "Or set it in the job."))
     return None if found else Choices(values=values)
@@ -143,7 +143,8 @@ def _convert_value(problem_field: str, name: str, field: Field, given: Any, foun
 
     Values of options are only validated. Problems are added to `found`, with `problem_field` as their field.
     """
-    given = None if field.optional and given in ("none", "") else given
+    if field.optional and given in ("none", ""):
+        given = None
     if name.startswith(OPTION):
         value, problems = given, option_problems({field.name: given}, (field,))
     else:
@@ -166,10 +167,10 @@ def grid_problems(
     space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue
 ) -> Iterator[Problem]:
     """Yield problems with a grid search: ranges without a usable step, and too many combinations."""
-    for name, each in space.items():
-        if list_grid_values(each, field_of(job, name, catalogue)) is None:
-            assert isinstance(each, Range)  # choices always have values
-            remedy = f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
+    for name, dimension in space.items():
+        if list_grid_values(dimension, field_of(job, name, catalogue)) is None:
+            assert isinstance(dimension, Range)  # choices always have values
+            remedy = f"Give it a step, or list its values: {name} = [{dimension.low:g}, {dimension.high:g}]."
             yield Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy)
     if combinations > MAX_COMBINATIONS:
         message = f"The grid has {combinations:,} combinations."

@@ -23,13 +23,14 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
         found += _stage_problems(job, strategy, model, arrangement)
         found += _split_point_problems(job, model, arrangement)
     found += _setting_problems(job, strategy, model)
-    if not any(problem.field in ("batch_size", "accumulation", "microbatches") for problem in found):
+    has_divisible_batch = not any(problem.field in ("batch_size", "accumulation", "microbatches") for problem in found)
+    if has_divisible_batch:  # otherwise, the number of images in each part is unknown
         found += _batch_norm_problems(job, strategy, model)
     return found
 
 
 def _device_count_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return a problem if the strategy can't use this number of devices."""
+    """Return a problem if the strategy can't use this number of devices. Other checks report a job without devices."""
     count = len(job.parallel.devices)
     if 0 < count < strategy.min_devices:
         on_cpu = "cpu" in strategy.device_kinds and not any(map(is_gpu, job.parallel.devices))
@@ -44,11 +45,14 @@ def _device_count_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _replica_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return a problem if the devices can't be divided into equal replicas with at least two devices each."""
+    """Return a problem if the devices can't be divided into equal replicas with at least two devices each.
+
+    `_device_count_problems` reports too few devices for any number of replicas.
+    """
     count, replicas = len(job.parallel.devices), job.parallel.replicas
     if not strategy.has_replicas or count < strategy.min_devices:
         return []
-    possible = [str(n) for n in range(2, count // 2 + 1) if count % n == 0]
+    possible = [str(number) for number in range(2, count // 2 + 1) if count % number == 0]
     remedy = f"Set {' or '.join(possible)} replicas" if possible else "Check an even number of devices"
     if count % replicas:
         message = f"{count} devices can't be divided among {replicas} equal replicas."
@@ -68,7 +72,7 @@ def _batch_size_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     if strategy.splits_model:
         return _stage_batch_problems(job, strategy) if job.parallel.devices else []
     count, groups = len(job.parallel.devices), "devices"
-    if strategy.splits_layers and strategy.has_replicas:
+    if strategy.splits_layers and strategy.has_replicas:  # the devices of a replica compute slices for the same images
         count, groups = job.parallel.replicas, "replicas"
     if strategy.splits_batch and batch < count:
         message = f"A batch of {batch} can't be divided among {count} {groups}."
@@ -87,7 +91,7 @@ def _setting_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
 
     `model` is None if the model is not in the catalogue.
     """
-    settings, used = job.parallel, strategy.fields
+    settings, used_fields = job.parallel, strategy.fields
     on_cpu = bool(settings.devices) and not any(map(is_gpu, settings.devices))
     if model is not None:
         yield from _model_problems(job, strategy, model)
@@ -97,15 +101,15 @@ def _setting_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
             "every layer's activations for each part."
         )
         yield Problem("activation_checkpointing", message, "Turn it off, or choose 1F1B as Pipeline schedule.")
-    if "sync_batchnorm" in used and settings.sync_batchnorm and on_cpu:
+    if "sync_batchnorm" in used_fields and settings.sync_batchnorm and on_cpu:
         message = "PyTorch's SyncBatchNorm runs on GPUs only."
         yield Problem("sync_batchnorm", message, "Turn it off, or choose GPUs.")
-    if "static_graph" in used and settings.static_graph and job.model_is_file:
+    if "static_graph" in used_fields and settings.static_graph and job.model_is_file:
         message = "Footplate can't verify that a custom model uses the same parameters in every step."
         yield Problem("static_graph", message, "Turn it off unless build_model's network always does.", "warning")
-    if "cpu_offload" in used and settings.cpu_offload and on_cpu:
+    if "cpu_offload" in used_fields and settings.cpu_offload and on_cpu:
         yield Problem("cpu_offload", "On the CPU everything is in main memory already.", "Turn it off, or choose GPUs.")
-    if "shard_precision" in used and settings.shard_precision == "bf16" and job.precision.name == "fp16":
+    if "shard_precision" in used_fields and settings.shard_precision == "bf16" and job.precision.name == "fp16":
         message = "Autocast to fp16 has no effect on shards computed in bf16."
         yield Problem("shard_precision", message, "Set Precision to bf16 or fp32, or compute shards in fp32.")
 
@@ -154,9 +158,12 @@ def _batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | 
     if not 1 <= images_per_part < IMAGES_NEEDED or _is_synchronized(job, strategy):
         return []
     of_size = "of any size" if model.lone_batch_norm == ANY_SIZE else f"of {size} px"
-    where = "at once" if parts == 1 else "in each part"
-    if parts > 1 and len(job.parallel.devices) > 1:
+    if parts == 1:
+        where = "at once"
+    elif len(job.parallel.devices) > 1:
         where = f"at once on each of {len(job.parallel.devices)} devices"
+    else:
+        where = "in each part"
     message = (
         f"BatchNorm in {model.title} gets a single value per channel from an image {of_size}, so it needs "
         f"{IMAGES_NEEDED} images {where}; a batch of {job.training.batch_size} gives it 1."
@@ -180,7 +187,10 @@ def _count_separate_parts(job: Job, strategy: StrategyEntry) -> int:
 
 
 def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
-    """Return True if BatchNorm computes its statistics over the batches of all devices."""
+    """Return True if BatchNorm computes its statistics over the batches of all devices.
+
+    A frozen backbone has frozen statistics, and SyncBatchNorm runs on GPUs only.
+    """
     is_on = job.parallel.sync_batchnorm and "sync_batchnorm" in strategy.fields and not job.model.freeze_epochs
     return is_on and len(job.parallel.devices) > 1 and any(map(is_gpu, job.parallel.devices))
 
@@ -206,15 +216,15 @@ def _stage_batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     parts = replicas * job.training.accumulation
     if job.training.batch_size % parts == 0:
         return _microbatch_problems(job, compute_layout(job, strategy)) if strategy.has_schedule else []
-    below = job.training.batch_size // parts * parts
-    near = f"{below} or {below + parts}" if below else str(parts)
+    next_smaller = job.training.batch_size // parts * parts
+    nearest = f"{next_smaller} or {next_smaller + parts}" if next_smaller else str(parts)
     need = f"{strategy.title} needs to divide a batch of {job.training.batch_size} into equal parts"
     if job.training.accumulation == 1:
-        return [Problem("batch_size", f"{need}, which {replicas} replicas do not allow.", f"Set {near}.")]
+        return [Problem("batch_size", f"{need}, which {replicas} replicas do not allow.", f"Set {nearest}.")]
     reason = f"{job.training.accumulation} parts"
     if replicas > 1:
         reason = f"{replicas} replicas with {job.training.accumulation} parts each"
-    remedy = f"Set {near}, or change Gradient accumulation."
+    remedy = f"Set {nearest}, or change Gradient accumulation."
     return [Problem("batch_size", f"{need}, which {reason} do not allow.", remedy)]
 
 
@@ -224,19 +234,20 @@ def _microbatch_problems(job: Job, arrangement: Layout) -> list[Problem]:
     If the job sets none, return a problem if there is no valid number.
     """
     schedule, devices, count = job.parallel.pipeline_schedule, arrangement.group, job.parallel.microbatches
-    part = job.training.batch_size // (arrangement.replicas * job.training.accumulation)
-    subject = f"A batch of {part}"
-    if part != job.training.batch_size:
-        subject = f"A part of {part} images of the batch of {job.training.batch_size}"
+    part_count = arrangement.replicas * job.training.accumulation
+    images = job.training.batch_size // part_count  # in one part
+    subject = f"A batch of {images}"
+    if part_count > 1:
+        subject = f"A part of {images} images of the batch of {job.training.batch_size}"
     if count is None:
-        if arrangement.microbatches is not None:
+        if arrangement.microbatches is not None:  # an automatically chosen number
             return []
         message = f"{subject} has no divisor of at least {devices}, which {SCHEDULE_TITLES[schedule]} needs."
-        smallest = devices * (job.training.batch_size // part)  # one image in each of `devices` microbatches
+        smallest = devices * part_count  # one image in each of `devices` microbatches
         return [Problem("batch_size", message, f"Set {smallest} or more, or choose GPipe.")]
-    if part % count:
+    if images % count:
         message = f"{subject} can't be divided into {count} equal microbatches."
-        remedy = f"Choose a divisor of {part}, or leave it empty."
+        remedy = f"Choose a divisor of {images}, or leave it empty."
     elif supports_microbatches(schedule, count, devices):
         return []
     elif schedule == "1f1b":
@@ -259,29 +270,32 @@ def _stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None,
     if model.unsplittable_reason:
         message = f"{model.title} can't be split into stages: {model.unsplittable_reason}."
         return [Problem("strategy", message, "Choose another model or strategy.")]
-    count = len(model.possible_split_points)
-    max_stages = count + 1
+    point_count = len(model.possible_split_points)
+    max_stages = point_count + 1
     if arrangement.stages <= max_stages:
         return []
-    points = f"{model.title} can be split at {count} points, into at most {max_stages} stages"
+    limit = f"{model.title} can be split at {point_count} points, into at most {max_stages} stages"
     chosen = f"{arrangement.group} devices are chosen"
     if strategy.has_replicas:
         chosen = f"each replica has {arrangement.group} devices"
-    if arrangement.stages == arrangement.group:
-        return [Problem("devices", f"{points}; {chosen}.", "Use fewer devices, or a larger model.")]
+    if arrangement.stages == arrangement.group:  # one stage on each device, which no other schedule would change
+        return [Problem("devices", f"{limit}; {chosen}.", "Use fewer devices, or a larger model.")]
     schedule, per_device = job.parallel.pipeline_schedule, arrangement.stages // arrangement.group
-    field = "stages_per_device" if schedule == "interleaved_1f1b" else "pipeline_schedule"
-    remedy = "Choose another pipeline schedule"
-    if field == "stages_per_device" and max_stages // arrangement.group > 1:
-        remedy = f"Set {max_stages // arrangement.group} or less"
+    max_per_device = max_stages // arrangement.group
+    field, remedy = "pipeline_schedule", "Choose another pipeline schedule"
+    if schedule == "interleaved_1f1b":
+        field = "stages_per_device"
+        if max_per_device > 1:  # a number of 1 is not allowed
+            remedy = f"Set {max_per_device} or less"
     stages = f"{SCHEDULE_TITLES[schedule]} puts {per_device} stages on each, so {arrangement.stages}"
-    return [Problem(field, f"{points}; {chosen}, and {stages}.", f"{remedy}, use fewer devices, or a larger model.")]
+    return [Problem(field, f"{limit}; {chosen}, and {stages}.", f"{remedy}, use fewer devices, or a larger model.")]
 
 
 def _split_point_problems(job: Job, model: ModelEntry | None, arrangement: Layout) -> Iterator[Problem]:
     """Yield the problems with the job's points at which a pipeline splits the model."""
     points, needed = job.parallel.split_points, arrangement.stages - 1
-    if not points or (model is not None and model.unsplittable_reason):
+    is_unsplittable = model is not None and model.unsplittable_reason  # reported by `_stage_problems`
+    if not points or is_unsplittable:
         return
     if len(points) != needed:
         message = f"{counted(len(points), 'split point')} would make {len(points) + 1} stages; {needed + 1} are needed."
@@ -291,13 +305,14 @@ def _split_point_problems(job: Job, model: ModelEntry | None, arrangement: Layou
         yield Problem("split_points", f"{', '.join(twice)} is listed more than once.", "List each split point once.")
     if model is None:
         return
-    order = {point: number for number, point in enumerate(model.possible_split_points)}
-    for point in dict.fromkeys(points):
-        if point not in order:
-            remedy = suggest_name(point, list(model.possible_split_points))
+    possible = model.possible_split_points
+    distinct = list(dict.fromkeys(points))
+    for point in distinct:
+        if point not in possible:
+            remedy = suggest_name(point, list(possible))
             yield Problem("split_points", f"{model.title} can't be split at “{point}”.", remedy)
-    known = [point for point in dict.fromkeys(points) if point in order]
-    ordered = sorted(known, key=order.__getitem__)
+    known = [point for point in distinct if point in possible]
+    ordered = sorted(known, key=possible.index)
     if known != ordered:
         message = "The split points are not in the model's order."
         yield Problem("split_points", message, f"List them as {', '.join(ordered)}.")

@@ -155,7 +155,9 @@ def driver_supports(nvml: Nvml, cuda: Numbers) -> bool:
     if nvml.cuda_version:
         return cuda[0] <= _parse_numbers(nvml.cuda_version)[0]
     oldest = OLDEST_DRIVERS.get(cuda[0])
-    return oldest is None or not nvml.driver_version or _parse_numbers(nvml.driver_version) >= _parse_numbers(oldest)
+    if oldest is None or not nvml.driver_version:
+        return True
+    return _parse_numbers(nvml.driver_version) >= _parse_numbers(oldest)
 
 
 def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
@@ -164,7 +166,9 @@ def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
     Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of the same major
     version and an equal or higher minor version; code that the driver compiles ("compute") runs on all later GPUs.
     """
-    return not torch.architectures or any(
+    if not torch.architectures:
+        return True
+    return any(
         architecture <= capability and (kind == "compute" or architecture[0] == capability[0])
         for kind, architecture in map(_parse_architecture, torch.architectures)
     )
@@ -188,7 +192,7 @@ def _torch_remedy(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
     build = _find_fitting_build(nvml, capabilities)
     if build is not None:
         return f"Install one that fits: {INSTALL.format(*build.cuda)}"
-    build = _find_fitting_build(Nvml("ok"), capabilities)
+    build = _find_fitting_build(Nvml("ok"), capabilities)  # with any driver
     if build is not None:
         update = f"Update the NVIDIA driver to {OLDEST_DRIVERS[build.cuda[0]]} or newer"
         return f"{update}, then install one that fits: {INSTALL.format(*build.cuda)}"

@@ -28,13 +28,15 @@ def augmentation_problems(job: Job) -> list[Problem]:
     if not job.augmentation.transforms:
         remedy = "Give some, such as resized_crop:0.35:1, flip and color:0.2, or choose a strength."
         return [Problem("transforms", "No transforms are listed.", remedy)]
-    return [parsed for text in job.augmentation.transforms if isinstance(parsed := parse(text, kind), Problem)]
+    parsed = [parse(text, kind) for text in job.augmentation.transforms]
+    return [each for each in parsed if isinstance(each, Problem)]
 
 
 def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
 ) -> Iterator[Problem]:
     """Yield the problems with the fields that make the image size change: `progressive_from` and `multi_scale`."""
+    # `idle_field_warnings` reports the fields that the task ignores.
     names = [name for name in varying_size_fields(job) if task is not None and name not in task.without]
     size = job.data.image_size or (model.image_size if model is not None else None)
     min_size = max(STEP, model.min_image_size if model is not None else 0)
@@ -47,13 +49,13 @@ def image_size_problems(
             message = f"Images of {start} px are too small."
             yield Problem("progressive_from", message, f"Set {min_size} or more, or leave it empty.")
     for name in names:
-        back = FIELDS[name].back_to_default
+        to_default = FIELDS[name].back_to_default
         if strategy is not None and strategy.has_schedule:
             message = f"{strategy.title} sends batches through buffers of a fixed size."
-            yield Problem(name, message, f"{back}, or choose another strategy.")
+            yield Problem(name, message, f"{to_default}, or choose another strategy.")
         if job.precision.compile == "on":
             message = "A compiled model would be recompiled for every image size."
-            yield Problem(name, message, f"{back}, or set Compile the model to auto or off.")
+            yield Problem(name, message, f"{to_default}, or set Compile the model to auto or off.")
 
 
 def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
@@ -68,22 +70,26 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
         yield Problem("optimizer", message, "Choose AdamW, or DistributedDataParallel.")
     if any(epoch < 1 for epoch in job.schedule.milestones):
         yield Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
-    if job.schedule.warmup_epochs >= job.training.epochs and job.schedule.name != "onecycle":
+    uses_warmup = job.schedule.name != "onecycle"  # which has a warm-up of its own
+    if uses_warmup and job.schedule.warmup_epochs >= job.training.epochs:
         message = "The warm-up does not end within the run."
         yield Problem("warmup_epochs", message, "Set fewer.", "warning")
 
 
-def _cpp_compiler() -> str:
+def _get_cpp_compiler() -> str:
     """Return the name of the C++ compiler that torch.compile uses for the CPU (torch._inductor.cpp_builder)."""
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Yield the problems with the job's field `compile`, which turns on torch.compile."""
+    """Yield the problems with the job's field `compile`, which turns on torch.compile.
+
+    A strategy that does not keep the full model on a device ignores the field.
+    """
     if job.precision.compile != "on" or not strategy.keeps_full_model:
         return
-    if CPU in job.parallel.devices and shutil.which(_cpp_compiler()) is None:
-        message = f"torch.compile needs a C++ compiler for the CPU, and there is no {_cpp_compiler()} on the PATH."
+    if CPU in job.parallel.devices and shutil.which(_get_cpp_compiler()) is None:
+        message = f"torch.compile needs a C++ compiler for the CPU, and there is no {_get_cpp_compiler()} on the PATH."
         yield Problem(
             "compile", message, "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto."
         )

@@ -38,23 +38,29 @@ class ModelChoice(NamedTuple):
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
     """Choose a default model of `task` that suits the device and whose weights are available.
 
-    The first such model is chosen, or else the last default. A server that has not answered counts as unreachable, and
-    servers for later models are not contacted. The model is "" if the task has no defaults.
+    The first such model is chosen, or else the last default, even if its weights are unavailable. The reason is then the
+    problem with the default before it. A server that has not answered counts as unreachable, and servers for later models
+    are not contacted. The model is "" if the task has no defaults.
     """
+    if not task.defaults:
+        return ModelChoice("", "", "")
+    *better_ones, last = task.defaults
     why_last = "the task's default"
-    for default in task.defaults:
+    for default in better_ones:
         weights = weights_of(_create_default_job(task, default), catalogue)
-        if default is task.defaults[-1]:  # chosen without a check, and the previous default's problem is the reason
-            return _create_model_choice(default, weights, why_last, catalogue)
         if default.gpu and not uses_gpu:
             why_last = "because training runs on the CPU"
-        elif weights is None or (available := is_available(weights, disk)):
+            continue
+        is_usable = weights is None or is_available(weights, disk)
+        if is_usable:
             return _create_model_choice(default, weights, _describe_origin(weights, disk), catalogue)
-        elif available is None:
+        assert weights is not None
+        if is_usable is None:
             why_last = f"because {urlparse(weights.host).netloc} hasn't answered yet"
         else:
             why_last = f"because {explain_unavailability(weights)}"
-    return ModelChoice("", "", "")
+    weights = weights_of(_create_default_job(task, last), catalogue)
+    return _create_model_choice(last, weights, why_last, catalogue)
 
 
 def find_included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
@@ -75,10 +81,11 @@ def find_included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | 
 def format_default_title(default: DefaultModel, catalogue: Catalogue) -> str:
     """Return the title of a default model, e.g. "ResNet-50" or "U-Net on EfficientNet-Lite0"."""
     if not default.encoder:
-        return _model_title(default.model, catalogue)
-    of_timm = default.encoder.startswith(TIMM_ENCODER)
-    encoder = TIMM + default.encoder.removeprefix(TIMM_ENCODER) if of_timm else default.encoder
-    return f"{_model_title(default.model, catalogue)} on {_model_title(encoder, catalogue)}"
+        return _get_model_title(default.model, catalogue)
+    encoder = default.encoder
+    if encoder.startswith(TIMM_ENCODER):  # timm's models have another prefix as models for classification
+        encoder = TIMM + encoder.removeprefix(TIMM_ENCODER)
+    return f"{_get_model_title(default.model, catalogue)} on {_get_model_title(encoder, catalogue)}"
 
 
 def _create_model_choice(default: DefaultModel, weights: Weights | None, why: str, catalogue: Catalogue) -> ModelChoice:
@@ -101,7 +108,7 @@ def _create_default_job(task: TaskEntry, default: DefaultModel) -> Job:
     return Job.from_fields(task=task.id, model=default.model, encoder=default.encoder)
 
 
-def _model_title(model: str, catalogue: Catalogue) -> str:
+def _get_model_title(model: str, catalogue: Catalogue) -> str:
     entry = catalogue.model(model)
     return entry.title if entry is not None else model
 
@@ -122,9 +129,9 @@ def weights_problems(
         return []
     weights = weights_of(job, catalogue)
     if not job.model.pretrained:
-        if weights is None or chosen is None or not _expects_weights(job, chosen):
-            return []
-        return _missed_weights_warning(job, weights, catalogue, disk)
+        if weights is not None and chosen is not None and _expects_weights(job, chosen):
+            return _missed_weights_warning(job, weights, catalogue, disk)
+        return []
     if weights is None:
         message = f"There are no known pretrained weights for {_name_pretrained_part(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
@@ -163,17 +170,24 @@ def describe_weights(job: Job, catalogue: Catalogue, disk: Disk, in_words: Calla
         return "No pretrained weights"
     local = disk.weights(weights)
     texts = [f"Weights: {weights.title}", weights.license_title, _format_size(job, weights, local, catalogue, in_words)]
-    if local is not None and not (weights.is_included and local.path):
-        texts.append("on this machine" if local.path else _describe_download_state(job, weights, disk))
+    if local is not None and not local.path:
+        texts.append(_describe_download_state(job, weights, disk))
+    elif local is not None and not weights.is_included:  # the title of included weights says where they are
+        texts.append("on this machine")
     return ", ".join(filter(None, texts))
 
 
 def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
-    """Return True if the user would expect the job to start from pretrained weights."""
+    """Return True if the user would expect the job, whose `pretrained` is off, to start from pretrained weights.
+
+    This is not the case if the user has set `pretrained` or has chosen a recipe that doesn't set it.
+    """
     if "pretrained" in chosen:
         return False
+    if "recipe" not in chosen:
+        return True
     recipe = next((recipe for recipe in builtin_recipes() if recipe.id == job.recipe), None)
-    return "recipe" not in chosen or (recipe is not None and "pretrained" in recipe.settable_fields)
+    return recipe is not None and "pretrained" in recipe.settable_fields
 
 
 def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
@@ -226,9 +240,11 @@ def _format_size(
     """
     if local is not None and local.path:
         return in_words(local.bytes)
+    if weights.bytes:
+        return in_words(weights.bytes)
     model = catalogue.model(job.model.name)
-    if weights.bytes or model is None or model.encoder:
-        return in_words(weights.bytes) if weights.bytes else ""
+    if model is None or model.encoder:  # the weights are those of the encoder, whose number of parameters is unknown
+        return ""
     return f"about {in_words(BYTES_PER_PARAMETER * model.parameters)}"
 
 
@@ -237,7 +253,9 @@ def _model_exists(job: Job, catalogue: Catalogue) -> bool:
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)
-    return catalogue.model(job.model.name) is not None and not (task is not None and task.file)
+    if task is not None and task.file:  # the task needs a file as its model
+        return False
+    return catalogue.model(job.model.name) is not None
 
 
 def _name_pretrained_part(job: Job, catalogue: Catalogue) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from engine.contract.catalogue import StrategyEntry, load_catalogue
 from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
@@ -96,64 +98,73 @@ class RunProfile:
         return "them" if self.has_several_devices else "it"
 
 
+class _Bottleneck(NamedTuple):
+    """Possible bottleneck: the fraction of the training time that it costs, and advice on it."""
+
+    cost: float
+    advice: Advice
+
+
 def find_bottleneck(profile: RunProfile) -> Advice:
     """Return advice on what slows the run down most, or advice that states that nothing does."""
-    cost, advice = max(_find_bottlenecks(profile), key=lambda cost_and_advice: cost_and_advice[0])
-    if cost >= MIN_LOSS:
-        return advice
+    worst = max(_find_bottlenecks(profile), key=attrgetter("cost"))
+    if worst.cost >= MIN_LOSS:
+        return worst.advice
     busy = percent(max(0.0, 1.0 - profile.fraction(*WAITING)))
     return Advice(sentence=f"{profile.devices_with_verb('are')} busy {busy} of the time; there is no bottleneck.")
 
 
-def _find_bottlenecks(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
-    """Yield possible bottlenecks, each as the fraction of the training time that it costs and advice on it."""
-    yield profile.fraction("data"), _check_data(profile)
+def _find_bottlenecks(profile: RunProfile) -> Iterator[_Bottleneck]:
+    """Yield possible bottlenecks, at least those of loading and of copying images."""
+    yield _Bottleneck(profile.fraction("data"), _advise_on_data(profile))
     is_decoding = profile.decoding_s >= DECODING_LOAD * profile.step_s
     if not profile.on_gpu and not is_decoding and profile.cpu_wait_fraction >= BUSY_CPU:
         # Other ranks wait for any rank that loses its core, so straggler and communication are not the cause.
-        yield profile.cpu_wait_fraction, _check_other_programs(profile)
+        yield _Bottleneck(profile.cpu_wait_fraction, _advise_on_other_programs(profile))
     elif profile.ranks is not None and profile.ranks.straggler is not None:
-        yield _check_straggler(profile, profile.ranks, profile.ranks.straggler)
+        yield _find_straggler_bottleneck(profile, profile.ranks, profile.ranks.straggler)
     elif profile.trace is not None:
-        yield profile.trace.bubble, _check_bubble(profile, profile.trace)
+        yield _Bottleneck(profile.trace.bubble, _advise_on_bubble(profile, profile.trace))
     elif profile.strategy.splits_batch and set(profile.strategy.mesh) <= {"replicate", "shard"}:
-        yield profile.fraction("communication"), _check_communication(profile)
+        yield _Bottleneck(profile.fraction("communication"), _advise_on_communication(profile))
     if profile.on_gpu and profile.native_bf16 and profile.job.precision.name == "fp32":
         sentence = f"{profile.devices_with_verb('compute')} in fp32: bf16 would take about half the time."
         advice = Advice(sentence=sentence, field="precision", value="bf16")
-        yield BF16_SAVES * profile.fraction("forward", "backward"), advice
+        yield _Bottleneck(BF16_SAVES * profile.fraction("forward", "backward"), advice)
     # If the GPU waits for images, this explains its empty queue.
-    if (profile.starved_fraction or 0.0) >= STARVED and profile.fraction("data") < MIN_LOSS:
+    waits_for_data = profile.fraction("data") >= MIN_LOSS
+    if profile.starved_fraction is not None and profile.starved_fraction >= STARVED and not waits_for_data:
         larger = 2 * profile.job.training.batch_size
         sentence = (
             f"{profile.devices_with_verb('run')} out of work between steps, starved by CPU launch overhead: "
             f"a batch size of {larger:,} gives {profile.pronoun} more work per launch."
         )
-        yield 1.0 - profile.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
+        advice = Advice(sentence=sentence, field="batch_size", value=larger)
+        yield _Bottleneck(1.0 - profile.fraction(*WAITING), advice)
     copying = profile.fraction("transfer")
     sentence = f"{profile.devices_with_verb('wait')} {percent(copying)} of the time for images to be copied."
-    yield copying, Advice(sentence=sentence)
+    yield _Bottleneck(copying, Advice(sentence=sentence))
 
 
-def _check_data(profile: RunProfile) -> Advice:
+def _advise_on_data(profile: RunProfile) -> Advice:
     """Explain why the devices wait for images, and advise a faster way to load them if there is one."""
     waits = f"{profile.devices_with_verb('wait')} {percent(profile.fraction('data'))} of the time for images"
     if profile.readers is None:  # another rank of the same replica loads the images
         return Advice(sentence=f"{waits}, which another worker loads.")
     if profile.decoding_s > 0:
-        return _check_decoding(profile, profile.readers, waits)
+        return _advise_on_decoding(profile, profile.readers, waits)
     if profile.job.data.picture_cache == "disk":
         sentence = f"{waits}, which come from the cache on disk: a cache in memory is faster if they fit."
         return Advice(sentence=sentence, field="picture_cache", value="memory")
     return Advice(sentence=f"{waits}, although all are decoded: the disk or memory they come from is slow.")
 
 
-def _check_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
+def _advise_on_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
     """Advise more loader workers if there are spare cores, otherwise a cache of decoded images.
 
     `waits` is the beginning of the sentence, which states how long the devices wait.
     """
-    computing_s = max(profile.step_s - profile.parts.get("data", 0.0), 1e-9)
+    computing_s = max(profile.step_s - profile.parts.get("data", 0.0), 1e-9)  # time in which a batch must be decoded
     needed = max(readers + 1, math.ceil(HEADROOM * profile.decoding_s / computing_s))
     more = min(needed, profile.spare_cores) - readers
     if more > 0:
@@ -170,21 +181,21 @@ def _check_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
     return Advice(sentence=f"{waits}: there are no spare cores for decoding, and no room to cache all decoded images.")
 
 
-def _check_straggler(profile: RunProfile, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
-    """Return the mean fraction of a step for which other ranks wait for the rank `slow`, and advice."""
-    others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
+def _find_straggler_bottleneck(profile: RunProfile, ranks: RanksTimed, straggler: int) -> _Bottleneck:
+    """Return the mean fraction of a step for which other ranks wait for the rank `straggler`, and advice."""
+    others = [times for rank, times in enumerate(ranks.ranks) if rank != straggler]
     totals_s = [times.compute_s + times.communication_s + times.waiting_s for times in others]
     fractions = [times.waiting_s / total_s for times, total_s in zip(others, totals_s, strict=True) if total_s > 0]
-    fraction = sum(fractions) / len(fractions) if fractions else 0.0
+    mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
     who = "the other waits" if len(others) == 1 else "the others wait"
-    sentence = f"Rank {slow} is the slowest: {who} {percent(fraction)} of each step for it"
+    sentence = f"Rank {straggler} is the slowest: {who} {percent(mean_fraction)} of each step for it"
     if profile.job.parallel.balance == "equal":
         sentence += ". Splitting each batch by measured speed evens that out."
-        return fraction, Advice(sentence=sentence, field="balance", value="speed")
-    return fraction, Advice(sentence=f"{sentence}, although batches are split by measured speed.")
+        return _Bottleneck(mean_fraction, Advice(sentence=sentence, field="balance", value="speed"))
+    return _Bottleneck(mean_fraction, Advice(sentence=f"{sentence}, although batches are split by measured speed."))
 
 
-def _check_communication(profile: RunProfile) -> Advice:
+def _advise_on_communication(profile: RunProfile) -> Advice:
     """Advise replicated instead of sharded training, or else bf16 gradients, or else a larger batch."""
     job = profile.job
     fact = f"Averaging gradients takes {percent(profile.fraction('communication'))} of the time"
@@ -200,7 +211,7 @@ def _check_communication(profile: RunProfile) -> Advice:
     return Advice(sentence=sentence, field="batch_size", value=2 * job.training.batch_size)
 
 
-def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
+def _advise_on_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     """Advise a pipeline strategy or more microbatches, or report that the stages are unbalanced."""
     job, devices = profile.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
@@ -211,10 +222,12 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     if trace.bubble > 2 * trace.theory:
         sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
         return Advice(sentence=sentence)
-    current = profile.microbatches or 0
+    current = profile.microbatches
     replicas = job.parallel.replicas if profile.strategy.has_replicas else 1
-    batch, doubled = job.training.batch_size // (replicas * job.training.accumulation), 2 * current
-    if current and batch % doubled == 0 and supports_microbatches(job.parallel.pipeline_schedule, doubled, devices):
+    images = job.training.batch_size // (replicas * job.training.accumulation)  # divided into microbatches
+    doubled = 2 * current if current is not None else 0
+    schedule = job.parallel.pipeline_schedule
+    if doubled and images % doubled == 0 and supports_microbatches(schedule, doubled, devices):
         sentence = (
             f"{idle} while the pipeline fills and drains: {doubled} microbatches instead of {current} reduce that."
         )
@@ -222,7 +235,7 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     return Advice(sentence=f"{idle} while the pipeline fills and drains: a larger batch allows more microbatches.")
 
 
-def _check_other_programs(profile: RunProfile) -> Advice:
+def _advise_on_other_programs(profile: RunProfile) -> Advice:
     """Report that other programs use the cores of this worker, and advise fewer threads if it has several."""
     threads = profile.computing_threads
     fact = f"Other programs are using the CPU: {percent(profile.cpu_wait_fraction)} of each step is spent waiting for a core"

@@ -72,26 +72,31 @@ class History:
         self._step = 0  # last reported step
 
     def add(self, event: AnyEvent) -> None:
-        """Add the next event of the run to the history, and ignore events of other kinds."""
+        """Add the next event of the run to the history, and ignore events of other kinds.
+
+        `Planned` starts or resumes the training after a step, so it discards the results of later steps.
+        """
         match event:
-            case Planned():  # training starts from `from_step`, so later results are obsolete
+            case Planned():
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step
                 self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.step <= event.from_step}
                 if self.class_measures is not None and self.class_measures.step > event.from_step:
                     self.class_measures = None
             case StepMetrics():
-                self._epoch(event.epoch).add(event, max(1, event.step - self._step))
+                # The event has the means since the previous one. A damaged log may lack the plan between them.
+                steps = max(1, event.step - self._step)
+                self._get_or_add_epoch(event.epoch).add(event, steps)
                 self._step = event.step
             case Validation():
-                epoch = self._epoch(event.epoch)
+                epoch = self._get_or_add_epoch(event.epoch)
                 epoch.step, epoch.measures = max(epoch.step, event.step), event.measures
             case ClassMeasures():
                 self.class_measures = event
             case CheckpointSaved():
                 self._checkpoints[event.path] = None
-                saved = self.epochs.get(event.epoch)
-                if event.kind == "best" and saved is not None and saved.measures:
-                    self.best, self.best_epoch = saved.measures, event.epoch
+                epoch_of_best = self.epochs.get(event.epoch) if event.kind == "best" else None
+                if epoch_of_best is not None and epoch_of_best.measures:
+                    self.best, self.best_epoch = epoch_of_best.measures, event.epoch
             case RunFinished():
                 self.best, self.best_epoch = event.best, event.best_epoch
 
@@ -99,5 +104,5 @@ class History:
         """Return the paths, relative to the run folder, of those checkpoints that exist in the folder."""
         return tuple(path for path in self._checkpoints if (folder / path).exists())
 
-    def _epoch(self, number: int) -> Epoch:
+    def _get_or_add_epoch(self, number: int) -> Epoch:
         return self.epochs.setdefault(number, Epoch())

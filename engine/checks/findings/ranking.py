@@ -30,7 +30,8 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     reaches 88% of that. Its bubble takes 11% of its devices' time."
     """
     measured = [row for row in table if row.images_per_second]
-    best, alone = measured[0], next((row for row in measured if len(row.devices) == 1), None)
+    best = measured[0]
+    alone = next((row for row in measured if len(row.devices) == 1), None)
     sentence = f"{best.name} is fastest: {speed(_get_speed(best))}"
     if alone is not None and alone is not best:
         sentence += f", {_get_speed(best) / _get_speed(alone):.2f}x one device"
@@ -39,7 +40,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
         sentences += _explain_fewer_devices(job, measured)
     if _get_wait_fraction(best) >= LONG_WAIT:
         sentences.append(f"{percent(_get_wait_fraction(best))} of each step waits for images to be read.")
-    rivals: dict[str, Candidate] = {}
+    rivals: dict[str, Candidate] = {}  # fastest candidate of each other strategy
     for row in measured[1:]:
         if row.strategy != best.strategy:
             rivals.setdefault(row.strategy, row)
@@ -56,7 +57,7 @@ def explain_failure(table: Sequence[Candidate], left_out: Sequence[SkippedCandid
         return "It was stopped before anything was measured."
     if not table and not any(each.kind == "time" for each in left_out):
         return "Nothing could be tried."
-    if not table or any(row.state == "slower" for row in table):
+    if not table or any(row.state == "slower" for row in table):  # without a speed, "slower" means too slow to measure
         return "The time was up before any step was measured. Give it more."
     if all(row.state == "too_large" for row in table):
         return "Nothing that was tried fits into memory."
@@ -117,8 +118,9 @@ def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) 
     assert strategy is not None
     ratio = _get_speed(other) / _get_speed(best)
     fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
-    if idle := bubble_ratio(apply_candidate(job, other), strategy):
-        return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
+    if idle_per_computing := bubble_ratio(apply_candidate(job, other), strategy):
+        idle_fraction = idle_per_computing / (1 + idle_per_computing)
+        return f"{fact}; its bubble takes {percent(idle_fraction)} of its devices' time."
     if strategy.splits_model and not strategy.has_schedule:
         return f"{fact}, since its devices compute one after another."
     if best.memory_bytes is not None and other.memory_bytes is not None and other.memory_bytes < best.memory_bytes:

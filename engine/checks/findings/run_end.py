@@ -89,7 +89,8 @@ _Changes = dict[str, int | float | str | bool]
 def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None:
     """Return a diagnosis of a run that has ended with `outcome`, or None if nothing is noteworthy.
 
-    A stopped run never counts as converged, since its schedule would have reduced the learning rate further.
+    A paused or failed run gets none. A stopped run never counts as converged, since its schedule would have reduced the
+    learning rate further.
     """
     task = load_catalogue().task(job.task)
     run = _Run.of(history, job, task) if task is not None else None
@@ -97,8 +98,11 @@ def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None
         return None
     is_completed = outcome == "completed"
     verdict = _check_learning(run) or _check_overfitting(run) or _check_falling(run, is_completed=is_completed)
-    if verdict is None and _has_plateaued(run):
-        verdict = _check_classes(run) or (_create_converged_verdict(run) if is_completed else None)
+    if verdict is not None or not _has_plateaued(run):
+        return verdict
+    verdict = _check_classes(run)
+    if verdict is None and is_completed:
+        verdict = _create_converged_verdict(run)
     return verdict
 
 
@@ -134,11 +138,14 @@ class _Curve:
         linear trend (Gasser, Sroka and Jennen-Steinmetz 1986). It is larger for fewer values, since a few values may
         agree by chance.
         """
-        last = self.costs[start:][-NOISE_WINDOW:]
-        differences = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
-        if not differences:
+        window = self.costs[start:][-NOISE_WINDOW:]
+        second_differences = [
+            first - 2 * second + third for first, second, third in zip(window, window[1:], window[2:], strict=False)
+        ]
+        if not second_differences:
             return math.inf
-        return math.sqrt(_mean([each * each for each in differences]) / 6) * (1 + 2 / len(differences))
+        mean_square = _mean([each * each for each in second_differences])  # 1² + 2² + 1² = 6 times the noise's variance
+        return math.sqrt(mean_square / 6) * (1 + 2 / len(second_differences))
 
     @property
     def mean_near_best(self) -> float:
@@ -151,8 +158,8 @@ class _Curve:
     @property
     def recent_mean(self) -> float:
         """Mean cost (see `costs`) of the last one to three epochs after the best, or the best cost if none follow."""
-        after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
-        return _mean(after) if after else self.costs[-1]
+        after_best = self.costs[self.best + 1 :]
+        return _mean(after_best[-MIN_EPOCHS:]) if after_best else self.costs[self.best]
 
     def format_cost(self, cost: float) -> str:
         """Format a value of the metric, given its cost (see `costs`), for the user."""
@@ -183,7 +190,8 @@ class _Run:
         known = {measure.id: measure for measure in task.metrics if measure.id in measured}
         if not known:
             return None
-        best_by = known.get(job.checkpoints.best_by, next(iter(known.values())))
+        first, *_ = known.values()
+        best_by = known.get(job.checkpoints.best_by, first)
         curve, best_curve = _Curve.of(history, known.get("loss", best_by)), _Curve.of(history, best_by)
         if min(len(curve.values), len(best_curve.values)) < MIN_EPOCHS:
             return None
@@ -197,7 +205,7 @@ class _Run:
 
     @property
     def is_learning(self) -> bool:
-        """True if the training loss has noticeably decreased."""
+        """True if the training loss has noticeably decreased. There must be a training loss."""
         return self.losses[0] - self.losses[-1] >= LEARNING_DECREASE * abs(self.losses[0])
 
     @property
@@ -220,17 +228,23 @@ class _Run:
 
 
 def _check_learning(run: _Run) -> Verdict | None:
-    """Return a diagnosis if the run has learned nothing, otherwise None."""
+    """Return a diagnosis if the run has learned nothing, otherwise None.
+
+    Classifiers are compared with chance. For other tasks, whose metrics have no chance level, the training loss must
+    have stayed, and the metric must be near zero, or flat at an unusual learning rate.
+    """
     losses = run.losses
-    if len(losses) < MIN_EPOCHS or not losses[0]:
+    if len(losses) < MIN_EPOCHS or losses[0] == 0:  # a loss of 0 can't decrease
         return None
     if run.task.predicts == "class" and "top1" in {measure.id for measure in run.task.metrics}:
         return _check_chance_level(run, losses)
+    if run.is_learning:
+        return None
     best, usual = run.best_curve, _get_usual_rate(run.job)
     is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED
-    is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.optimizer.learning_rate <= usual * SUSPECT_RATE_FACTOR
+    is_rate_usual = usual / SUSPECT_RATE_FACTOR <= run.job.optimizer.learning_rate <= usual * SUSPECT_RATE_FACTOR
     is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.estimate_noise()
-    has_failed = not run.is_learning and (is_near_zero or (is_rate_suspect and is_flat))
+    has_failed = is_near_zero or (is_flat and not is_rate_usual)
     return _create_rate_verdict(run, losses) if has_failed else None
 
 
@@ -240,22 +254,24 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
         return None
-    chance = max(1 / classes, max(counts) / max(1, sum(counts)) if counts else 0.0)
+    most_frequent = max(counts) / max(1, sum(counts)) if counts else 0.0
+    chance = max(1 / classes, most_frequent)
     margin = 2 * math.sqrt(chance * max(0.0, 1 - chance) / run.history.val_samples)  # two standard errors
-    best, trained = max(top1.values), run.accuracy
+    best, training_accuracy = max(top1.values), run.accuracy
     if margin > MAX_CHANCE_MARGIN or best > chance + margin:
         return None
-    if trained is not None and trained >= chance + LEARNED_ABOVE_CHANCE:
+    if training_accuracy is not None and training_accuracy >= chance + LEARNED_ABOVE_CHANCE:
         sentence = (
-            f"The model learned its training images ({percent(trained)} correct) but does not generalize: "
+            f"The model learned its training images ({percent(training_accuracy)} correct) but does not generalize: "
             f"{percent(best)} of the validation images are correct, and always predicting the most "
             f"frequent class would give {percent(chance)}. Check that the labels of both splits are "
             "correct and use the same classes."
         )
-        figures = {"training_accuracy": trained, "validation_accuracy": best, "chance": chance}
+        figures = {"training_accuracy": training_accuracy, "validation_accuracy": best, "chance": chance}
         return Verdict(code="not_generalized", sentence=sentence, figures=figures)
-    is_hopeless = trained is not None and trained < chance + LEARNED_ABOVE_CHANCE / 2
-    return _create_rate_verdict(run, losses) if is_hopeless or not run.is_learning else None
+    # Between the two limits, a decreasing loss may still lead to a useful model.
+    is_near_chance = training_accuracy is not None and training_accuracy < chance + LEARNED_ABOVE_CHANCE / 2
+    return _create_rate_verdict(run, losses) if is_near_chance or not run.is_learning else None
 
 
 def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
@@ -279,7 +295,8 @@ def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     else:
         is_low = last <= first and spread < LEARNING_DECREASE
     is_usual_better = usual > rate if is_low else usual < rate
-    better = usual if is_usual_better else usual * (10 if is_low else 0.1)  # beyond the usual rate in this direction
+    beyond_usual = 10 * usual if is_low else 0.1 * usual
+    better = usual if is_usual_better else beyond_usual
     sentence = f"{fact}: the learning rate of {rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
     return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
 
@@ -303,13 +320,12 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     if before is None or now is None or not before.loss or now.loss is None:
         return None
     best, recent = curve.costs[curve.best], curve.recent_mean  # costs, which are negative if higher values are better
-    fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
+    training_decrease, validation_increase = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
     validations_since_best = len(curve.values) - 1 - curve.best
-    if validations_since_best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
+    if validations_since_best < MIN_EPOCHS or min(training_decrease, validation_increase) < OVERFIT_CHANGE:
         return None
-    if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.estimate_noise(curve.best) or _is_still_improving(
-        run, epoch
-    ):
+    is_noise = recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.estimate_noise(curve.best)
+    if is_noise or _is_still_improving(run, epoch):
         return None
     changes = _choose_regularization_changes(run, epoch)
     moved = "fell" if curve.measure.higher_is_better else "rose"
@@ -349,7 +365,9 @@ def _choose_regularization_changes(run: _Run, best_epoch: int) -> _Changes:
     if job.optimizer.weight_decay < strongest:
         stronger = 5 * job.optimizer.weight_decay or strongest / 5  # a fifth of the maximum if it was 0
         changes["weight_decay"] = min(strongest, stronger)
-    return changes or ({"epochs": best_epoch} if best_epoch < job.training.epochs else {})
+    if not changes and best_epoch < job.training.epochs:
+        changes["epochs"] = best_epoch
+    return changes
 
 
 # Ended too early
@@ -365,8 +383,9 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
     if not is_improving or rate < WORTHWHILE_GAIN:
         return None
     last = curve.costs[-STEADY_EPOCHS:]
-    is_steady = len(last) == STEADY_EPOCHS and all(a > b for a, b in pairwise(last))
-    if not is_steady and before - now <= NOISE_DEVIATIONS * curve.estimate_noise():
+    is_steady = len(last) == STEADY_EPOCHS and all(cost > next_cost for cost, next_cost in pairwise(last))
+    is_above_noise = before - now > NOISE_DEVIATIONS * curve.estimate_noise()
+    if not is_steady and not is_above_noise:
         return None
     epochs, figures = curve.epochs[-1], {"rate": rate}
     moving = "rising" if curve.measure.higher_is_better else "falling"
@@ -394,9 +413,10 @@ def _predict_worthwhile_epochs(curve: _Curve, rate: float) -> int:
     """
     ratio = DEFAULT_GAIN_RATIO  # of the gain of an epoch to that of the epoch before
     if len(curve.costs) >= STEADY_EPOCHS:
-        first, middle, last = curve.costs[-STEADY_EPOCHS::2]
+        first, middle, last = curve.costs[-STEADY_EPOCHS::2]  # two epochs apart, so the root gives the ratio per epoch
         if first > middle:
-            ratio = min(0.98, max(0.5, math.sqrt(max(0.0, middle - last) / (first - middle))))
+            measured_ratio = math.sqrt(max(0.0, middle - last) / (first - middle))
+            ratio = min(0.98, max(0.5, measured_ratio))  # limited, since noise may distort it
     more = math.ceil(math.log(WORTHWHILE_GAIN / rate) / math.log(ratio))
     return min(max(1, more), len(curve.costs))
 
@@ -415,17 +435,23 @@ def _has_plateaued(run: _Run) -> bool:
 
 def _create_converged_verdict(run: _Run) -> Verdict:
     """Return the diagnosis that the run has converged, so that no change of its settings is known to help."""
-    costs, losses = (dict(zip(curve.epochs, curve.costs, strict=True)) for curve in (run.best_curve, run.curve))
-    best, last = min(costs, key=lambda epoch: (costs[epoch], losses.get(epoch, math.inf))), max(costs)
-    sentence = f"Converged: the best epoch was {best} of {last}."
-    return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best, "epochs": last})
+    costs = dict(zip(run.best_curve.epochs, run.best_curve.costs, strict=True))
+    losses = dict(zip(run.curve.epochs, run.curve.costs, strict=True))
+    # Of equally good epochs, the one with the lowest loss is the best.
+    best_epoch = min(costs, key=lambda epoch: (costs[epoch], losses.get(epoch, math.inf)))
+    last_epoch = max(costs)
+    sentence = f"Converged: the best epoch was {best_epoch} of {last_epoch}."
+    return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best_epoch, "epochs": last_epoch})
 
 
 # Single classes
 
 
 class _WeakClass(NamedTuple):
-    """Class with a low recall, its number of validation samples, and how often it was predicted."""
+    """Class with a low recall, its number of validation samples, and how often it was predicted.
+
+    The recall comes first, so that sorting puts the weakest class first.
+    """
 
     recall: float
     name: str
@@ -444,13 +470,20 @@ def _check_classes(run: _Run) -> Verdict | None:
     if measured is None or not known or not len(counts) == len(recalls) == len(run.history.classes):
         return None
     median, typical_count = known[len(known) // 2], sorted(counts)[len(counts) // 2]
-    # A class is weak if its recall is far below the median, by more than two standard errors.
+
+    def is_weak(recall: float, count: int) -> bool:
+        """Return True if the recall is far below the median, by more than two standard errors."""
+        standard_error = math.sqrt(max(0.0, median * (1 - median)) / count)
+        return recall < WEAK_FRACTION * median and median - recall > 2 * standard_error
+
+    prediction_counts = [sum(column) for column in zip(*measured.confusion, strict=True)]
     weak = sorted(
-        _WeakClass(recall, run.history.classes[number], counts[number], sum(row[number] for row in measured.confusion))
-        for number, recall in enumerate(recalls)
-        if recall is not None and counts[number] and recall < WEAK_FRACTION * median
-        and median - recall > 2 * math.sqrt(max(0.0, median * (1 - median)) / counts[number])
-    )  # fmt: skip
+        _WeakClass(recall, name, count, predictions)
+        for name, recall, count, predictions in zip(
+            run.history.classes, recalls, counts, prediction_counts, strict=True
+        )
+        if recall is not None and count and is_weak(recall, count)
+    )
     if median < MIN_MEDIAN_RECALL or not weak:
         return None
     figures = {f"recall of {each.name}": each.recall for each in weak[:_MAX_NAMES]}
@@ -472,7 +505,7 @@ def _check_classes(run: _Run) -> Verdict | None:
 def _choose_balancing_changes(run: _Run) -> _Changes:
     """Return the job field to change so that rare classes get more weight, or {} if none helps.
 
-    Oversampling is preferred to class weights.
+    Oversampling is preferred to class weights, and makes them unnecessary.
     """
     if run.uses("oversample") and not run.job.data.oversample:
         return {"oversample": True}
@@ -492,10 +525,8 @@ def _format_advice(changes: _Changes) -> str:
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."
-    settings = [
-        f"{_lower_first_letter(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
-        for name, value in changes.items()
-    ]
+    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in changes.items()}
+    settings = [f"{_lower_first_letter(FIELDS[name].label)} to {text}" for name, text in values.items()]
     return f" Set {listed(settings, most=_MAX_NAMES)}." if settings else ""
 
 
