@@ -21,7 +21,7 @@ from engine.system.format import NOT_KNOWN, counted, duration, listed, size
 
 MIN_SECONDS = 5.0
 _NETWORK = re.compile(
-    r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<small>us|ms))?", re.I
+    r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<latency_unit>us|ms))?", re.I
 )
 _CHOSEN_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
 """Fields whose values the advisor chooses itself, so that problems with given values are ignored."""
@@ -52,12 +52,15 @@ def add_advise(commands: Any) -> None:
 
 
 def advise(options: argparse.Namespace) -> int:
-    """Find the fastest settings for a job by short trials, and print the tried candidates, fastest first."""
+    """Find the fastest settings for a job by short trials, and print the tried candidates, fastest first.
+
+    With `--save`, also write the job with the fastest settings to a file. Returns an exit code.
+    """
     require_writable("--save", options.save)
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
-    network, wrong = _parse_network(options)
-    job = require_valid(job, [*found, *wrong])
+    network, flag_problems = _parse_network(options)
+    job = require_valid(job, [*found, *flag_problems])
     request = AdviceRequest(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
@@ -74,7 +77,8 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
     The network is None if it is not given or invalid.
     """
     wrong = []
-    if not options.seconds >= MIN_SECONDS:  # also for NaN
+    is_long_enough = options.seconds >= MIN_SECONDS  # False for NaN
+    if not is_long_enough:
         message = f"{options.seconds:g} s are too short for a trial."
         wrong.append(Problem("--seconds", message, f"Give {MIN_SECONDS:g} or more."))
     if not 1 <= options.machines <= 10_000:
@@ -91,7 +95,7 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
     rate = float(match["rate"]) * (1e9 if match["unit"].upper() == "G" else 1e6)
     if match["latency"] is None:
         return Network(rate), wrong
-    latency_s = float(match["latency"]) * (1e-3 if match["small"].lower() == "ms" else 1e-6)
+    latency_s = float(match["latency"]) * (1e-3 if match["latency_unit"].lower() == "ms" else 1e-6)
     return Network(rate, latency_s), wrong
 
 
@@ -147,16 +151,21 @@ def _summarize(answer: Advice) -> str:
     For a cached answer, the date of the measurement is added.
     """
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
-    equal = len(answer.equally_fast)
-    certain = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"
-    ended = {
-        "settled": f"the first {equal} are about equally fast" if equal > 1 else certain,
-        "time": "the time ran out before the order was certain",
-        "stopped": "stopped before the order was certain",
-    }[answer.ended_by]
-    by = {"one_device": "from one device's trial", "fake_tensors": "by fake tensors", "none": ""}[answer.memory_by]
-    memory = f"; memory estimated {by}" if by else ""
-    text = f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}."
+    equal_count = len(answer.equally_fast)
+    if answer.ended_by == "time":
+        certainty = "the time ran out before the order was certain"
+    elif answer.ended_by == "stopped":
+        certainty = "stopped before the order was certain"
+    elif equal_count > 1:
+        certainty = f"the first {equal_count} are about equally fast"
+    else:
+        certainty = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"
+    memory = {
+        "one_device": "; memory estimated from one device's trial",
+        "fake_tensors": "; memory estimated by fake tensors",
+        "none": "",
+    }[answer.memory_by]
+    text = f"{tried} in {duration(answer.took_s)}; {certainty}{memory}. On {', '.join(answer.hardware)}."
     if answer.is_cached:
         date = datetime.fromtimestamp(answer.measured_at)
         text += f" Cached from {date:%d %B %Y, %H:%M}; --again measures again."

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from engine.contract.recipes import SETTABLE
 from engine.runs.consent import record_consent
 from engine.runs.resume import CHANGEABLE
 
-_TITLES: dict[Group, str] = {
+_GROUP_TITLES: dict[Group, str] = {
     "main": "what to train",
     "training": "training",
     "optimizer": "optimizer",
@@ -115,17 +116,16 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, show
     If `show_defaults` is True, the help shows default values.
     """
     groups: dict[str, argparse._ArgumentGroup] = {
-        name: parser.add_argument_group(title) for name, title in _TITLES.items()
+        name: parser.add_argument_group(title) for name, title in _GROUP_TITLES.items()
     }
-    strategies = _list_strategies_by_field()
+    strategies_by_field = _list_strategies_by_field()
     for field in (field for field in FIELDS.values() if field.name in names):
-        if field.name in strategies:
-            title = f"options of {', '.join(strategies[field.name])}"
-            if title not in groups:
-                groups[title] = parser.add_argument_group(title)
-            _add_flag(groups[title], field, shows_default=show_defaults)
-        else:
-            _add_flag(groups[field.group], field, shows_default=show_defaults)
+        key: str = field.group
+        if field.name in strategies_by_field:
+            key = f"options of {', '.join(strategies_by_field[field.name])}"
+            if key not in groups:
+                groups[key] = parser.add_argument_group(key)
+        _add_flag(groups[key], field, shows_default=show_defaults)
 
 
 def _list_strategies_by_field() -> dict[str, tuple[str, ...]]:
@@ -157,17 +157,20 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, shows_default: bo
         known = [AUTO_STRATEGY, *(strategy.id for strategy in load_catalogue().strategies)]
         text += f" One of {', '.join(known)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
-    default_text = f" Default: {value}." if value not in (None, "") else ""
+    has_value = value not in (None, "")
+    default_text = f" Default: {value}." if has_value else ""
     if field.name in SETTABLE:
-        default_text = f" Default: the recipe's{'' if value in (None, '') else f', else {value}'}."
+        default_text = f" Default: the recipe's, else {value}." if has_value else " Default: the recipe's."
     elif field.name == "recipe":
         default_text = " Default: the one that fits; none with --job."
     elif field.name == "model":
         default_text = " Default: the task's best one with available pretrained weights."
     elif field.name == "encoder":
         default_text = f" Default: the default model's; {value} with --model."
-    choices = f" One of {', '.join(field.choices)}." if field.choices else ""
-    text += choices + (default_text if shows_default else "")
+    if field.choices:
+        text += f" One of {', '.join(field.choices)}."
+    if shows_default:
+        text += default_text
     group.add_argument(field.flag, metavar=field.name.upper(), help=text)
 
 
@@ -199,23 +202,29 @@ def read_job_values(options: argparse.Namespace) -> tuple[dict[str, Any], list[P
             values[name] = os.path.abspath(os.path.expanduser(value))
     model = str(values.get("model", ""))
     file = RealDisk().model_file(model) if model.endswith(".py") else None
-    # Code of the user runs only if the user has agreed to its present content.
-    if file is not None and file.sha256 is not None and (file.agreed or options.trust_model_file):
-        problems += [] if file.agreed else trust_model(model, file.sha256)
-        values["model_file_sha256"] = file.sha256
+    if file is not None and file.sha256 is not None:
+        if options.trust_model_file and not file.agreed:
+            problems += trust_model(model, file.sha256)
+        # Code of the user runs only if the user has agreed to its present content.
+        if options.trust_model_file or file.agreed:
+            values["model_file_sha256"] = file.sha256
     return values, problems
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
     """Add the values of `--option` flags to `values["options"]`, and return the problems with them."""
     known = {field.name: field for _, field in load_catalogue().options()}
-    pairs = [text.partition("=") for text in given]
-    new = {name: _parse_option_value(known.get(name), text) for name, sign, text in pairs if sign}
+    problems, options = [], {}
+    for argument in given:
+        name, sign, text = argument.partition("=")
+        if sign:
+            options[name] = _parse_option_value(known.get(name), text)
+        else:
+            problems.append(Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE."))
     in_file = values.get("options", {})
-    if new and isinstance(in_file, dict):
-        values["options"] = in_file | new
-    without_value = [name for name, sign, _ in pairs if not sign]
-    return [Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.") for name in without_value]
+    if options and isinstance(in_file, dict):  # the validation reports anything else in the file
+        values["options"] = in_file | options
+    return problems
 
 
 def _parse_option_value(field: Field | None, text: str) -> Any:
@@ -245,10 +254,10 @@ _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
 def needs_gpus(values: dict[str, Any]) -> bool:
     """Return True if the devices include a GPU of this machine or a CUDA index, so that devices must be queried."""
     devices = values.get("devices", ())
-    return isinstance(devices, list | tuple) and any(
-        not isinstance(device, str) or local_device(device).isdecimal() or (is_gpu(device) and not host_of(device))
-        for device in devices
-    )
+    if not isinstance(devices, list | tuple):
+        return False
+    names = [device for device in devices if isinstance(device, str)]
+    return any(local_device(name).isdecimal() or (is_gpu(name) and not host_of(name)) for name in names)
 
 
 def resolve_devices(
@@ -257,14 +266,13 @@ def resolve_devices(
     """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine. Returns the problems.
 
     Machines keep the order in which they are first named. `remote` returns the devices of a named machine, or raises
-    OSError.
+    OSError. Entries that are not texts are kept, since the validation reports them.
     """
-    typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
-    hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
+    resolved: list[Any] = [device for device in values["devices"] if not isinstance(device, str)]
+    typed = [_CUDA.sub("", device) for device in values["devices"] if isinstance(device, str)]
     problems: list[Problem] = []
-    resolved: list[Any] = [device for device in typed if not isinstance(device, str)]
-    for host in hosts:
-        on_host = [device for device in typed if isinstance(device, str) and host_of(device) == host]
+    for host in dict.fromkeys(map(host_of, typed)):
+        on_host = [device for device in typed if host_of(device) == host]
         snapshot = machine
         if host and any(local_device(device).isdecimal() for device in on_host):
             try:
@@ -282,24 +290,25 @@ def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems:
     uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
     prefix = f"{host}:" if host else ""
     for device in devices:
-        number = local_device(device)
-        if not number.isdecimal():
+        index = local_device(device)  # or a UUID, or "cpu"
+        if not index.isdecimal():
             yield device
-        elif number in uuids:
-            yield prefix + uuids[number]
+        elif index in uuids:
+            yield prefix + uuids[index]
         else:
             known = ", ".join(sorted(uuids))
             remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
-            problems.append(Problem("devices", f"CUDA finds no GPU {number} on {host or 'this machine'}.", remedy))
+            problems.append(Problem("devices", f"CUDA finds no GPU {index} on {host or 'this machine'}.", remedy))
 
 
 def _find_unknown_arguments(arguments: list[str]) -> list[Problem]:
     """Return a problem for each unknown flag or value. A value after an unknown flag belongs to it and is left out."""
-    return [
-        _create_unknown_problem(argument)
-        for previous, argument in zip(["", *arguments], arguments, strict=False)
-        if argument.startswith("-") or not previous.startswith("-") or "=" in previous
-    ]
+    problems = []
+    for previous, argument in pairwise(["", *arguments]):
+        is_value_of_previous = previous.startswith("-") and "=" not in previous and not argument.startswith("-")
+        if not is_value_of_previous:
+            problems.append(_create_unknown_problem(argument))
+    return problems
 
 
 def _create_unknown_problem(flag: str) -> Problem:
@@ -325,8 +334,10 @@ def parse_value(field: Field, given: str | bool) -> Any:
     """
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given
-    if field.kind in ("list", "ints"):
-        return [int(entry) if field.kind == "ints" and entry.isdecimal() else entry for entry in split_list(given)]
+    if field.kind == "list":
+        return split_list(given)
+    if field.kind == "ints":
+        return [int(entry) if entry.isdecimal() else entry for entry in split_list(given)]
     if field.optional and not given:
         return None
     try:

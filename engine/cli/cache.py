@@ -32,9 +32,8 @@ def cache(options: argparse.Namespace) -> int:
             cache_space.set_limit(int(options.limit * cache_space.GIB))
         if options.clear:
             removed, remaining = cache_space.clear()
-            print_lines(
-                f"Removed {removed}." + (f" {remaining} remain, in use by runs." if remaining else ""), to=sys.stderr
-            )
+            in_use = f" {remaining} remain, in use by runs." if remaining else ""
+            print_lines(f"Removed {removed}.{in_use}", to=sys.stderr)
         limit = cache_space.limit_bytes()
     except CacheRefused as refused:
         return print_error(str(refused))

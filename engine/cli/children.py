@@ -50,24 +50,23 @@ def read_snapshot_lines(
     `request` limits expensive readings in repeated snapshots. A single snapshot is complete. Raises ChildFailed if the
     sampler exited without a snapshot, or before the generator was closed.
     """
-    arguments = ["--once"] if once else ["--interval", str(interval_s)]
-    listens = request is not None and not once
-    if listens:
-        arguments.append("--listen")
-    with _start_child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (
-        process,
-        log,
-    ):
+    arguments, stdin = ["--interval", str(interval_s)], subprocess.DEVNULL
+    if once:
+        arguments = ["--once"]
+    elif request is not None:
+        arguments, stdin = [*arguments, "--listen"], subprocess.PIPE
+    with _start_child("engine.gpus", *arguments, stdin=stdin) as (process, log):
         assert process.stdout is not None
         try:
             if process.stdin is not None:  # stays open: the sampler exits at its end
-                with suppress(BrokenPipeError):  # standard error has the details
+                with suppress(BrokenPipeError):  # the sampler has exited, and `_await_last_error` reads the reason
                     os.write(process.stdin.fileno(), msgspec.json.encode(request) + b"\n")
             has_answered = False
             for line in process.stdout:
                 has_answered = True
                 yield line
-            if not (once and has_answered):
+            is_complete = once and has_answered
+            if not is_complete:  # the sampler has exited, although it repeats snapshots until it is closed
                 raise ChildFailed(_await_last_error(process, log))
         finally:
             process.terminate()
@@ -108,7 +107,7 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
         if isinstance(message, Done):
             return message.answer
         on_progress(message)
-    raise AssertionError("_messages ends by raising")
+    raise AssertionError("_run_module ends by raising")
 
 
 def run_in_child(request: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
@@ -137,17 +136,16 @@ def run_in_child(request: Any, *, is_quiet: bool = False, refused: int | None = 
     try:
         with show_progress(quiet=is_quiet) as on_progress, closing(messages):
             for message in messages:
-                match message:
-                    case Done(answer=answer):
-                        return answer
-                    case Refused():
-                        problems = message.problems
-                        break
+                if isinstance(message, Done):
+                    return message.answer
+                if isinstance(message, Refused):
+                    problems = message.problems
+                    break
                 on_progress(message)
     except ChildFailed as error:
         problems = (msgspec.structs.replace(child.failure, message=f"{child.failure.message}: {error}."),)
     report(problems)
-    if refused is None:
+    if refused is None:  # a problem with a field is one with the request
         refused = BAD_REQUEST if any(problem.field for problem in problems) else FAILED
     raise CommandError(refused)
 
@@ -198,7 +196,7 @@ def _run_module(
         assert process.stdout is not None
         try:
             if process.stdin is not None:
-                with suppress(BrokenPipeError):  # standard error has the details
+                with suppress(BrokenPipeError):  # the child has exited, and `_await_last_error` reads the reason
                     process.stdin.write(msgspec.json.encode(request))
                     process.stdin.close()
             for line in process.stdout:

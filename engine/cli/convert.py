@@ -26,7 +26,7 @@ from engine.contract.inference.conversion import (
     read_converted,
 )
 from engine.contract.job import Job
-from engine.contract.problems import errors
+from engine.contract.problems import Problem, errors
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import format_measure
 from engine.system.format import duration, size
@@ -70,8 +70,11 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(options: argparse.Namespace) -> int:
-    """Convert a run's model, and print the files, their comparison with the model, and the next commands."""
-    options.devices, options.batch_size = CPU, None  # read by model_values, but not flags of this command
+    """Convert a run's model, and print the files, their comparison with the model, and the next commands.
+
+    ``handover`` is a conversion into all formats, packed into a zip file. Returns an exit code.
+    """
+    options.devices, options.batch_size = CPU, None  # read by `read_model_values`, but not flags of this command
     values = inference.read_model_values(options)
     run = RunFolder(values["run"])
     request = ConvertRequest(
@@ -87,7 +90,7 @@ def convert(options: argparse.Namespace) -> int:
         ),
     )
     job = run.job()
-    assert job is not None  # checked by model_values
+    assert job is not None  # checked by `read_model_values`
     _require_convertible(request, job)
     converted = read_converted(inference.run_request(request))
     print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _format_lines(converted)))
@@ -103,10 +106,12 @@ def _choose_default_out(run: RunFolder, options: argparse.Namespace) -> Path:
 
 def _require_convertible(request: ConvertRequest, job: Job) -> None:
     """Check if a job's model can be converted as requested. Raises CommandError after reporting the problems."""
-    catalogue = load_catalogue()
-    found = [each for to in request.to for each in conversion_problems(job, to, request.onnx, catalogue)]
-    if found := errors([*found, *out_problems(request.out, packed=request.packed)]):
-        raise CommandError(report(found))
+    found: list[Problem] = []
+    for target in request.to:
+        found += conversion_problems(job, target, request.onnx, load_catalogue())
+    found += out_problems(request.out, packed=request.packed)
+    if errors(found):  # the result of the conversion repeats the warnings
+        raise CommandError(report(errors(found)))
 
 
 def _format_lines(converted: ConversionResult) -> list[str]:
@@ -123,22 +128,24 @@ def _format_lines(converted: ConversionResult) -> list[str]:
     return lines
 
 
-def _format_comparison(task: str, each: ComparedFile) -> list[str]:
+def _format_comparison(task: str, compared: ComparedFile) -> list[str]:
     """Format the comparison of a converted file with the model as lines of text."""
     lines = []
-    if each.differences:
-        largest = max(one.difference for one in each.differences)
-        batches = " and ".join(str(one.batch_size) for one in each.differences)
-        lines.append(f"{each.name} in {each.runtime}: differs by at most {largest:.1e} (batches of {batches})")
+    file = f"{compared.name} in {compared.runtime}"
+    if compared.differences:
+        largest = max(each.difference for each in compared.differences)
+        batches = " and ".join(str(each.batch_size) for each in compared.differences)
+        lines.append(f"{file}: differs by at most {largest:.1e} (batches of {batches})")
     else:
-        lines.append(f"{each.name} in {each.runtime}: loads")
+        lines.append(f"{file}: loads")
     metrics = [
-        f"{format_measure(task, name, value)} (PyTorch: {format_measure(task, name, each.torch_measures[name])})"
-        for name, value in each.measures.items()
-        if name in each.torch_measures
+        f"{format_measure(task, name, value)} (PyTorch: {format_measure(task, name, compared.torch_measures[name])})"
+        for name, value in compared.measures.items()
+        if name in compared.torch_measures
     ]
     if metrics:
-        lines += [f"  on {each.samples} validation samples:", *(f"    {line}" for line in metrics)]
-    if each.milliseconds is not None and each.torch_milliseconds is not None:
-        lines.append(f"  {each.milliseconds:.1f} ms per sample on the CPU (PyTorch: {each.torch_milliseconds:.1f} ms)")
+        lines += [f"  on {compared.samples} validation samples:", *(f"    {line}" for line in metrics)]
+    milliseconds, torch_milliseconds = compared.milliseconds, compared.torch_milliseconds
+    if milliseconds is not None and torch_milliseconds is not None:
+        lines.append(f"  {milliseconds:.1f} ms per sample on the CPU (PyTorch: {torch_milliseconds:.1f} ms)")
     return lines

@@ -79,13 +79,14 @@ def create_desktop_files(command: Sequence[str], folder: Path) -> dict[Path, byt
     """
     resources = files("resources").joinpath("desktop")
     hicolor = folder / "icons/hicolor"
-    found = {
-        hicolor / f"{n}x{n}/apps/footplate.png": resources.joinpath(f"icons/{n}.png").read_bytes() for n in ICON_SIZES
+    icons = {
+        hicolor / f"{side}x{side}/apps/footplate.png": resources.joinpath(f"icons/{side}.png").read_bytes()
+        for side in ICON_SIZES
     }
     vector = files("resources").joinpath("icons/footplate.svg").read_bytes()
     entry = Template(resources.joinpath("footplate.desktop").read_text(encoding="utf-8"))
     text = entry.substitute(exec=quote_exec(command), try_exec=command[0].replace("\\", "\\\\"))
-    return found | {
+    return icons | {
         hicolor / "scalable/apps/footplate.svg": vector,
         folder / "mime/packages/footplate.xml": resources.joinpath("mime.xml").read_bytes(),
         folder / "metainfo/org.footplate.footplate.metainfo.xml": resources.joinpath("metainfo.xml").read_bytes(),
@@ -130,7 +131,7 @@ def remove(folder: Path) -> list[Path]:
     for path in existing:
         path.unlink()
     if existing:
-        _refresh(folder)
+        _refresh(folder)  # before the folders that it reads are removed
     for path in existing:
         _remove_empty(path.parent, folder)
     return existing

@@ -129,7 +129,10 @@ def _check_packages() -> Iterator[Finding]:
 
 
 def check_plugins() -> Iterator[Finding]:
-    """Scan the installed plug-ins, and yield findings about their contents and about unusable ones."""
+    """Scan the installed plug-ins, and yield findings about their contents and about unusable ones.
+
+    The scan also renews the catalogue's supplement.
+    """
     file = supplement_file()
     if file is None:
         return
@@ -139,7 +142,8 @@ def check_plugins() -> Iterator[Finding]:
         yield Finding("limited", "Plug-ins", f"can't be used, since {file} can't be written: {error.strerror}")
         return
     added = load_supplement() or Supplement()
-    names = [*(task.id for task in added.tasks), *(model.id for model in added.models)]
+    names = [task.id for task in added.tasks]
+    names += [model.id for model in added.models]
     names += [strategy.id for strategy in added.strategies]
     names += added.formats
     names += dict.fromkeys(measure.id for measures in added.metrics.values() for measure in measures)
@@ -164,17 +168,18 @@ def _probe_pytorch() -> dict[str, Any]:
 
 
 def check_pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield findings about PyTorch, given the facts from its probe."""
+    """Yield findings about PyTorch, given the facts from its probe. The fact "sum" shows that it works on the CPU."""
+    works_on_cpu = "sum" in facts
     if "error" in facts:
-        yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
-    if "sum" in facts:
+        yield Finding("limited" if works_on_cpu else "broken", "PyTorch", facts["error"])
+    if works_on_cpu:
         yield Finding("fine", "PyTorch", "computes on the CPU")
     if facts.get("cuda"):
         names = ", ".join(facts["devices"])
         yield Finding("fine", "CUDA", f"{facts['built_for_cuda']} with {len(facts['devices'])} GPU(s): {names}")
     elif facts.get("built_for_cuda"):
         yield Finding("limited", "CUDA", "PyTorch finds no usable GPU; trainings run on the CPU")
-    elif "sum" in facts:
+    elif works_on_cpu:
         yield Finding("limited", "CUDA", "this PyTorch is built without CUDA; trainings run on the CPU")
     for name, use in (("gloo", "DDP and pipelines on CPU workers"), ("nccl", "DDP and pipelines on GPUs")):
         if name in facts and not facts[name]:
@@ -207,10 +212,10 @@ def check_gpus(machine: Snapshot) -> Iterator[Finding]:
     yield from driver_findings(machine.nvml)
     numbers = number_gpus(machine.gpus)
     for gpu in machine.gpus:
-        found = list_remarks(gpu)
+        remarks = list_remarks(gpu)
         facts = f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}"
-        text = "; ".join((facts, *(remark.text for remark in found)))
-        is_alarming = any(remark.alarming for remark in found)
+        text = "; ".join((facts, *(remark.text for remark in remarks)))
+        is_alarming = any(remark.alarming for remark in remarks)
         yield Finding("limited" if is_alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
     if machine.foreign_pids and machine.gpus:
         text = "NVML reports the host's processes here, so the users of a GPU are unknown"
@@ -220,12 +225,13 @@ def check_gpus(machine: Snapshot) -> Iterator[Finding]:
 def check_training(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
     """Yield findings about training with PyTorch on the GPUs that NVML lists, with a remedy if it is not possible.
 
-    `facts` are the result of `engine.cli.probe`.
+    `facts` are the result of `engine.cli.probe`. They show if PyTorch, once loaded, finds the GPUs that it should find.
     """
+    is_cuda_unusable = "sum" in facts and not facts["cuda"]
     for finding in training_findings(machine, find_installed_torch(), os.environ):
-        if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
-            why = facts.get("cuda_error") or "no reason given"
-            text = f"PyTorch can't use the GPUs that NVML shows: {why}"
+        if finding.grade == "fine" and is_cuda_unusable:
+            reason = facts.get("cuda_error") or "no reason given"
+            text = f"PyTorch can't use the GPUs that NVML shows: {reason}"
             yield msgspec.structs.replace(finding, grade="cpu_only", text=text)
         else:
             yield finding

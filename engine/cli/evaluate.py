@@ -58,7 +58,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> int:
-    """Evaluate the model of the run `options.against` on the same samples, and print the comparison."""
+    """Evaluate the model of the run `options.against` on the same samples, and print the comparison.
+
+    The values in `options` are replaced by those for this run. Returns an exit code.
+    """
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
     other = _evaluate_run(options)
@@ -96,11 +99,11 @@ def _format_lines(saved: SavedEvaluation) -> Iterator[str]:
     if evaluation.skipped:
         yield f"Skipped {counted(len(evaluation.skipped), 'file')} that can't be read."
     yield ""
-    rows = [
-        (entry.title, _format_metric(each.value, percent=entry.percent), _format_interval(each, percent=entry.percent))
-        for entry in evaluation.entries
-        for each in [evaluation.measures[entry.id]]
-    ]
+    rows = []
+    for entry in evaluation.entries:
+        measure = evaluation.measures[entry.id]
+        value = _format_metric(measure.value, percent=entry.percent)
+        rows.append((entry.title, value, _format_interval(measure, percent=entry.percent)))
     yield from format_table(("Metric", "Value", f"95% interval ({counted(evaluation.resamples, 'resample')})"), rows)
     yield from _format_classes(evaluation)
     yield from _format_box_errors(evaluation)
@@ -122,22 +125,23 @@ def _format_classes(evaluation: Evaluation) -> Iterator[str]:
     """
     if not evaluation.per_class or not evaluation.classes:
         return
-    titles = list(evaluation.per_class)
-    titles.sort(key=lambda title: title != "F1")  # F1 first, the others in their order
-    ordering = evaluation.per_class[titles[0]]  # sort key of each class
-    order = sorted(range(len(evaluation.classes)), key=lambda index: _sort_key(ordering[index]))
+    first, *others = sorted(
+        evaluation.per_class, key=lambda title: title != "F1"
+    )  # F1 first, the others in their order
+    first_values = evaluation.per_class[first]
+    worst_first = sorted(range(len(evaluation.classes)), key=lambda index: _get_sort_key(first_values[index]))
     yield ""
     rows = [
         (
             evaluation.classes[index],
-            _format_class_value(ordering[index], with_range=True),
-            *(_format_class_value(evaluation.per_class[title][index]) for title in titles[1:]),
+            _format_class_value(first_values[index], with_interval=True),
+            *(_format_class_value(evaluation.per_class[title][index]) for title in others),
         )
-        for index in order[:MAX_CLASSES]
+        for index in worst_first[:MAX_CLASSES]
     ]
-    yield from format_table(("Class", *titles), rows)
-    if len(order) > MAX_CLASSES:
-        yield f"The {MAX_CLASSES} worst of {len(order):,} classes."
+    yield from format_table(("Class", first, *others), rows)
+    if len(worst_first) > MAX_CLASSES:
+        yield f"The {MAX_CLASSES} worst of {len(worst_first):,} classes."
 
 
 def _format_box_errors(evaluation: Evaluation) -> Iterator[str]:
@@ -182,16 +186,16 @@ def format_comparison(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _sort_key(value: Interval | None) -> float:
+def _get_sort_key(value: Interval | None) -> float:
     """Return the value of a class's metric, or infinity if it has none, so that the class comes last."""
     return value.value if value is not None else float("inf")
 
 
-def _format_class_value(value: Interval | None, *, with_range: bool = False) -> str:
-    """Format a metric of a class as a percentage, with its interval if `with_range` is True."""
+def _format_class_value(value: Interval | None, *, with_interval: bool = False) -> str:
+    """Format a metric of a class as a percentage, with its interval, if it has one, if `with_interval` is True."""
     if value is None:
         return NOT_KNOWN
-    interval = f" ({_format_interval(value, percent=True)})" if with_range and value.low is not None else ""
+    interval = f" ({_format_interval(value, percent=True)})" if with_interval and value.low is not None else ""
     return f"{_format_metric(value.value, percent=True)}{interval}"
 
 

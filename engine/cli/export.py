@@ -35,7 +35,10 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Export a run as a zip file, a folder or event files for TensorBoard, and print their paths."""
+    """Export a run as a zip file, a folder or event files for TensorBoard, and print their paths.
+
+    Without options, a zip file is written in the current folder. Returns an exit code.
+    """
     run = require_run(options.run)
     try:
         if options.tensorboard is not None:

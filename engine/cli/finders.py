@@ -54,7 +54,7 @@ def find_split_points(options: argparse.Namespace) -> int:
     The strategy is the recommended pipeline unless another one is requested. Without a dataset, 1,000 classes are
     assumed, or 10 for `mnist_cnn`.
     """
-    if options.strategy is None and options.job is None:
+    if options.strategy is None and options.job is None:  # the strategy in a job file is kept
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
     job = _require_valid_job(options, needs_dataset=False)
     split: ModelSplit = children.run_in_child(job, is_quiet=options.json, refused=BAD_REQUEST)
@@ -71,7 +71,9 @@ def _require_valid_job(options: argparse.Namespace, *, needs_dataset: bool = Tru
     job, problems = train.validate(options)
     if job is not None and not job.data.dataset and not needs_dataset:
         problems = [problem for problem in problems if problem.field != "dataset"]
-    return require_valid(job, [*problems, *(remote_device_problems(job.parallel.devices) if job is not None else ())])
+    if job is not None:
+        problems += remote_device_problems(job.parallel.devices)
+    return require_valid(job, problems)
 
 
 def _format_rate(found: RateFound) -> list[str]:
@@ -79,14 +81,14 @@ def _format_rate(found: RateFound) -> list[str]:
     chart = draw_curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*chart, found.why, found.remedy]
-    marks = f"Steepest descent: {_format_rate_value(found.steepest)}."
+    other_rates = f"Steepest descent: {_format_rate_value(found.steepest)}."
     if found.valley is not None:
-        marks += f" fastai's valley: {_format_rate_value(found.valley)}."
+        other_rates += f" fastai's valley: {_format_rate_value(found.valley)}."
     return [
         *chart,
         f"Suggested learning rate: {_format_rate_value(found.suggestion)}",
         found.why,
-        f"{marks} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
+        f"{other_rates} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
         f"To train with it: --learning-rate {_format_rate_value(found.suggestion)}",
     ]
 
@@ -104,9 +106,18 @@ def _format_batch_row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     """Return the cells of a tried batch size in the printed table."""
     if not trial.fits:
         return f"{trial.size:,}", "too much", "", "", ""
-    marks = [name for name, mark in (("knee", found.knee), ("largest", found.largest)) if mark == trial.size]
-    limit = f"{size(trial.limit_bytes)} ({trial.limit})"
-    return f"{trial.size:,}", size(trial.memory_bytes), limit, f"{trial.images_per_second or 0:,.1f}", ", ".join(marks)
+    marks = []
+    if trial.size == found.knee:
+        marks.append("knee")
+    if trial.size == found.largest:
+        marks.append("largest")
+    return (
+        f"{trial.size:,}",
+        size(trial.memory_bytes),
+        f"{size(trial.limit_bytes)} ({trial.limit})",
+        f"{trial.images_per_second or 0:,.1f}",
+        ", ".join(marks),
+    )
 
 
 def draw_curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
@@ -118,21 +129,22 @@ def draw_curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[
     highest = max(points[0].smoothed, lowest + 1e-12)  # not equal, to avoid a division by zero
     first, last = math.log10(points[0].rate), math.log10(points[-1].rate)
 
-    def column(rate: float) -> int:
+    def compute_column(rate: float) -> int:
+        """Return the index of the character in a line that shows a learning rate."""
         return round((math.log10(rate) - first) / max(last - first, 1e-12) * (_WIDTH - 1))
 
     rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
     if suggestion is not None:
         for row in rows:
-            row[column(suggestion)] = "│"
+            row[compute_column(suggestion)] = "│"
     for point in points:
         height = min(1.0, (point.smoothed - lowest) / (highest - lowest))
-        rows[round((1 - height) * (_HEIGHT - 1))][column(point.rate)] = "•"
+        rows[round((1 - height) * (_HEIGHT - 1))][compute_column(point.rate)] = "•"
     labels = [f"{highest:.4g}", *[""] * (_HEIGHT - 2), f"{lowest:.4g}"]
     margin = max(map(len, labels))
     lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
-    ends = f"{_format_rate_value(points[0].rate)}{_format_rate_value(points[-1].rate):>{_WIDTH - len(_format_rate_value(points[0].rate))}}"
-    return [*lines, f"{'':>{margin}} {ends}"]
+    left, right = _format_rate_value(points[0].rate), _format_rate_value(points[-1].rate)
+    return [*lines, f"{'':>{margin}} {left}{right:>{_WIDTH - len(left)}}"]
 
 
 def _format_rate_value(rate: float | None) -> str:
@@ -149,7 +161,7 @@ def _format_split(split: ModelSplit) -> list[str]:
 
 
 def _format_stage_row(number: int, stage: Stage) -> tuple[str, ...]:
-    """Return the cells of a stage in the printed table, in the order of `_CUT_HEAD`."""
+    """Return the cells of a stage in the printed table, in the order of `_STAGE_HEAD`."""
     return (
         str(number),
         f"{stage.device} ({stage.group_rank})",

@@ -91,25 +91,36 @@ def _list(found: Sequence[Host], *, json: bool) -> int:
     return COMPLETED
 
 
-def _format_cells(each: Host) -> tuple[str, ...]:
-    gpus = "–" if each.gpus is None else str(each.gpus)
-    return each.name or THIS, each.ssh_destination or "–", gpus, each.address or "–", str(each.port), each.folder or "–"
+def _format_cells(machine: Host) -> tuple[str, ...]:
+    """Return the cells of a machine in the printed table."""
+    return (
+        machine.name or THIS,
+        machine.ssh_destination or "–",
+        "–" if machine.gpus is None else str(machine.gpus),
+        machine.address or "–",
+        str(machine.port),
+        machine.folder or "–",
+    )
 
 
 def _add(options: argparse.Namespace) -> int:
     """Add a machine to the list, or change its entry. Returns an exit code.
 
-    With `--install`, Footplate is installed on it first. Unless `--no-check` is given, it must be reachable.
+    With `--install`, Footplate is installed on it first. Unless `--no-check` is given, it must be reachable. Problems with
+    it are printed, and make the exit code that of a bad request, but don't keep it from being added.
     """
     name = _to_listed_name(options.name)
-    names = {"ssh": "destination"}  # field of a Host by flag, if their names differ
     given = {
-        names.get(each, each): getattr(options, each) for each in ("ssh", "folder", "address", "port", "environment")
+        "destination": options.ssh,
+        "folder": options.folder,
+        "address": options.address,
+        "port": options.port,
+        "environment": options.environment,
     }
-    values = {key: value for key, value in given.items() if value is not None}
-    known = next((each for each in read_hosts()[0] if each.name == name), Host(name=name))
+    values = {field: value for field, value in given.items() if value is not None}
+    before = next((machine for machine in read_hosts()[0] if machine.name == name), Host(name=name))
     try:
-        new = msgspec.convert(msgspec.to_builtins(known) | values, Host)
+        new = msgspec.convert(msgspec.to_builtins(before) | values, Host)
     except msgspec.ValidationError as error:
         return _report_problems([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
     if wrong := new.problems():
@@ -122,7 +133,7 @@ def _add(options: argparse.Namespace) -> int:
         put_host(new)
         print_lines(f"Added {new.title}, unchecked.")
         return COMPLETED
-    [checked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])
+    [checked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])  # the number of GPUs may have changed
     _print_facts([checked], checked.problems)
     if checked.facts is None:
         print_lines("  Not added. To add it without a check, use --no-check.", to=sys.stderr)
@@ -133,7 +144,10 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
-    """Install Footplate on a machine from a wheel after asking the user. Returns False if that was not done."""
+    """Install Footplate on a machine from a wheel, after asking the user unless `yes` is True.
+
+    Returns False if the user declined or the installation failed, which is printed.
+    """
     if not yes:
         print_lines(
             f"Install {wheel.name} and its dependencies (several GB) into ~/{FOLDER} on {new.title}? [y/N] ",
@@ -175,10 +189,12 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
 def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Problem]) -> None:
     """Print the facts that the machines have reported, then the problems."""
     for each in checked:
-        if each.facts is not None:
-            facts = each.facts
+        facts = each.facts
+        if facts is not None:
             versions = ", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items()))
-            gpus = f"{counted(len(facts.gpus), 'GPU')}{f', driver {facts.driver}' if facts.driver else ''}"
+            gpus = counted(len(facts.gpus), "GPU")
+            if facts.driver:
+                gpus += f", driver {facts.driver}"
             endpoint = f"address {facts.address or 'unknown'}, port {each.host.port}"
             print_lines(
                 f"{each.host.title}: {gpus}; {versions}; {size(facts.free_bytes)} free; clock {each.clock_offset_s:+.1f} s; {endpoint}"
@@ -229,6 +245,7 @@ def node(options: argparse.Namespace) -> int:
     from engine.machines import connection_test, fetch, files, probe, relay, slurm
     from engine.machines.node import serve
 
+    # Value of each flag, and the action that it requests.
     actions: list[tuple[object, Callable[[], int]]] = [
         (options.slurm, lambda: slurm.supervise_slurm(Path(options.slurm))),
         (options.facts, lambda: probe.print_facts(options.dataset, options.address)),
@@ -241,4 +258,7 @@ def node(options: argparse.Namespace) -> int:
         (options.send, lambda: fetch.send_files(options.send)),
         (options.exchange, lambda: files.exchange(options.exchange)),
     ]
-    return next((action for is_requested, action in actions if is_requested), serve)()
+    for flag_value, action in actions:
+        if flag_value:
+            return action()
+    return serve()

@@ -33,18 +33,23 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_model_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return run, checkpoint, devices and batch size from the flags, as fields of a request. Raises CommandError."""
+    """Return run, checkpoint, devices and batch size from the flags, as fields of a request.
+
+    Without `--devices`, these are the run's devices on this machine, or the CPU if there are none. GPUs by index are
+    resolved to UUIDs. Raises CommandError after printing the problems.
+    """
     run = run_at(options.run) or require_run(options.run)
     job = run.job()
     if job is None:
         raise CommandError(report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]))
-    local = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
-    devices = tuple(arguments.split_list(options.devices or "")) or local
+    local_devices = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
+    devices = tuple(arguments.split_list(options.devices or "")) or local_devices
     found = remote_device_problems(devices)
     values: dict[str, Any] = {"devices": devices}
     if not found and any(device != CPU for device in devices):
         machine = train.read_machine(found)
-        found += arguments.resolve_devices(values, machine) if machine is not None else []
+        if machine is not None:
+            found += arguments.resolve_devices(values, machine)
     if options.batch_size is not None and options.batch_size < 1:
         found.append(Problem("batch_size", "The batch size must be at least 1.", "Leave it out for the run's own."))
     if found:

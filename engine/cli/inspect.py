@@ -20,6 +20,8 @@ from engine.system.format import counted
 SAMPLES = 3
 VALUES_LISTED = 24
 """Maximum number of mask values that are listed in the printed table."""
+BOXES_LISTED, CLASSES_LISTED = 4, 5
+"""Maximum number of boxes, and of classes of pixels, that are listed for a sample."""
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,10 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _choose_task(folder: str, format: str) -> str:
-    """Return the id of the task that fits the folder's annotations, or of the default task if none clearly fits."""
+    """Return the id of the task that fits the folder's annotations, or of the default task if none clearly fits.
+
+    The annotations are read as in the requested `format`, or as in the most likely one if it is "".
+    """
     from engine.data.formats.registry import detect_kind  # slow to import
 
     kind = detect_kind(folder, format)
@@ -103,16 +108,17 @@ def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
             held_out = ", held out from train" if split.is_drawn else ""
             yield f"{split.name}: {counted(split.images, 'image')}{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
-            values, others = report.mask_values[:VALUES_LISTED], len(report.mask_values) - VALUES_LISTED
-            more = f" and {others} more" if others > 0 else ""
-            yield f"Values in the masks: {', '.join(map(_format_mask_value, values))}{more}"
+            values = ", ".join(map(_format_mask_value, report.mask_values[:VALUES_LISTED]))
+            unlisted_count = len(report.mask_values) - VALUES_LISTED
+            more = f" and {unlisted_count} more" if unlisted_count > 0 else ""
+            yield f"Values in the masks: {values}{more}"
     else:
         yield f"{report.folder}: not recognized"
-        for each in report.readings:
-            yield f"Possible: --task {each.task} --format {each.format}"
-            yield f"  for it: {'; '.join(each.evidence)}"
-            if each.against:
-                yield f"  against it: {'; '.join(each.against)}"
+        for interpretation in report.readings:
+            yield f"Possible: --task {interpretation.task} --format {interpretation.format}"
+            yield f"  for it: {'; '.join(interpretation.evidence)}"
+            if interpretation.against:
+                yield f"  against it: {'; '.join(interpretation.against)}"
     yield from (f"{problem.severity}: {problem}" for problem in report.problems)
     yield from format_samples(report.samples)
 
@@ -136,10 +142,12 @@ def _format_annotations(sample: Sample) -> str:
     if sample.labels is not None:
         return ", ".join(sample.labels) or "no label"
     if sample.boxes is not None:
-        boxes = [f"{box.label} ({box.x1:g}, {box.y1:g}, {box.x2:g}, {box.y2:g})" for box in sample.boxes[:4]]
-        more = f" and {len(sample.boxes) - 4} more" if len(sample.boxes) > 4 else ""
-        return "; ".join(boxes) + more if boxes else "no object"
+        if not sample.boxes:
+            return "no object"
+        boxes = [f"{box.label} ({box.x1:g}, {box.y1:g}, {box.x2:g}, {box.y2:g})" for box in sample.boxes[:BOXES_LISTED]]
+        unlisted_count = len(sample.boxes) - BOXES_LISTED
+        return "; ".join(boxes) + (f" and {unlisted_count} more" if unlisted_count > 0 else "")
     pixels = sample.pixels or {}
-    total = sum(pixels.values()) or 1
-    fractions = sorted(((count / total, name or "no class") for name, count in pixels.items()), reverse=True)
-    return ", ".join(f"{name} {fraction:.0%}" for fraction, name in fractions[:5] if fraction)
+    total = sum(pixels.values())
+    counts = sorted(((count, name or "no class") for name, count in pixels.items() if count), reverse=True)
+    return ", ".join(f"{name} {count / total:.0%}" for count, name in counts[:CLASSES_LISTED])

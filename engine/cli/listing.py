@@ -23,7 +23,7 @@ from engine.system.format import duration
 
 
 def runs(options: argparse.Namespace) -> int:
-    """List all runs, newest first."""
+    """List all runs, newest first. The states of SLURM jobs are queried and recorded before that."""
     index = RunIndex()
     summaries = list(
         index.summaries(lambda run_id, error: print_lines(f"{run_id} can't be read: {error}", to=sys.stderr))
@@ -66,15 +66,15 @@ def catalogue(options: argparse.Namespace) -> int:
     print_lines("")
     models = [
         (
-            m.id,
-            m.family,
-            f"{m.parameters / 1e6:.1f} M",
-            f"{m.image_size} px" if m.image_size else "–",
-            "yes" if m.weights else "–",
-            m.published or "–",
-            command_if_missing(m.extra) or str(len(m.possible_split_points) or m.unsplittable_reason),
+            model.id,
+            model.family,
+            f"{model.parameters / 1e6:.1f} M",
+            f"{model.image_size} px" if model.image_size else "–",
+            "yes" if model.weights else "–",
+            model.published or "–",
+            command_if_missing(model.extra) or str(len(model.possible_split_points) or model.unsplittable_reason),
         )
-        for m in entries.models
+        for model in entries.models
     ]
     print_lines(
         *format_table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "SPLIT POINTS"), models)
@@ -93,13 +93,13 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
 
 def recipes(options: argparse.Namespace) -> int:
     """List all recipes, and the problems with the user's recipe files."""
-    known = load_recipes()
+    found = load_recipes()
     if options.json:
-        print_lines(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))
+        print_lines(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*found.all, *found.broken)))
         return COMPLETED
-    rows = [(recipe.id, recipe.title, ", ".join(recipe.tasks) or "all", recipe.about) for recipe in known.all]
+    rows = [(recipe.id, recipe.title, ", ".join(recipe.tasks) or "all", recipe.about) for recipe in found.all]
     print_lines(*format_table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
-    for broken in known.broken:
+    for broken in found.broken:
         print_lines(
             "", f"{broken.path} can't be used:", *(f"  {problem}" for problem in broken.problems), to=sys.stderr
         )

@@ -61,7 +61,7 @@ def add_predict(commands: Any) -> None:
 
 
 def predict(options: argparse.Namespace) -> int:
-    """Make predictions for the given files, write them to a folder, and print the first ones."""
+    """Make predictions for the given files, write them to a folder, and print the first ones. Returns an exit code."""
     values = read_model_values(options)
     tile = options.tile
     if tile not in (None, "auto"):

@@ -22,9 +22,9 @@ def _try_cuda(torch: ModuleType) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """Return facts about loading torch and torchvision, and about CUDA.
+    """Return facts about loading torch and torchvision, and about CUDA, for `doctor.check_pytorch`.
 
-    The key "error" holds the error message if something failed.
+    If something fails, the key "error" holds the error message, and the keys of later facts are missing.
     """
     facts: dict[str, Any] = {}
     try:

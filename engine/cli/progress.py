@@ -48,13 +48,13 @@ class ProgressDisplay:
         self._run = run
         self._out = out
         self._line = StatusLine(err)
-        self._total = 0  # total number of steps, or 0 before the plan is known
+        self._total_steps = 0  # 0 before the plan is known
         self._epochs = 0
-        self._first: tuple[int, float] | None = None  # first step of these workers, and its time
+        self._first_step: StepMetrics | None = None  # first step of these workers
         self._fetching: tuple[Fetching, ...] = ()  # first and latest message of a download
         self._advice: Advice | None = None
         self._advice_count = 0  # number of times in a row that the advice was the same
-        self._printed: tuple[str, int | str] | None = None  # last printed advice
+        self._printed_advice: Advice | None = None  # last printed advice
 
     def show(self, event: AnyEvent) -> None:
         """Print the lines for an event, or update the status line with its progress."""
@@ -67,10 +67,7 @@ class ProgressDisplay:
             return
         self.print_lines(*self._format_event(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
-            is_same = self._advice is not None and _get_changed_setting(event.advice) == _get_changed_setting(
-                self._advice
-            )
-            self._advice_count = self._advice_count + 1 if is_same else 1
+            self._advice_count = self._advice_count + 1 if _suggest_same(event.advice, self._advice) else 1
             self._advice = event.advice
         if isinstance(event, Validation) or self._advice_count >= STEADY:
             self._print_advice()
@@ -78,12 +75,12 @@ class ProgressDisplay:
     def _print_advice(self) -> None:
         """Print the latest advice on the bottleneck, unless it was the last one printed."""
         advice = self._advice
-        if advice is not None and _get_changed_setting(advice) != self._printed:
-            self._printed = _get_changed_setting(advice)
-            field = FIELDS.get(advice.field)
-            self.print_lines(
-                advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else "")
-            )
+        if advice is None or _suggest_same(advice, self._printed_advice):
+            return
+        self._printed_advice = advice
+        field = FIELDS.get(advice.field)
+        next_time = f" Next time: {field.flag} {advice.value}" if field is not None else ""
+        self.print_lines(f"{advice.sentence}{next_time}")
 
     def print_lines(self, *lines: str) -> None:
         """Print lines in place of the status line, which appears again with the next progress."""
@@ -92,14 +89,17 @@ class ProgressDisplay:
             print_lines(*lines, to=self._out)
 
     def _format_status(self, event: StepMetrics) -> str:
-        """Format the progress of the training as a status line, with the remaining time."""
-        if self._first is None:
-            self._first = (event.step, event.time)
-        fraction = min(1.0, event.step / self._total) if self._total else 0.0
-        first, started = self._first
+        """Format the progress of the training as a status line, with the remaining time.
+
+        The time is estimated from the steps since the first one after the plan, which the first call stores.
+        """
+        if self._first_step is None:
+            self._first_step = event
+        fraction = min(1.0, event.step / self._total_steps) if self._total_steps else 0.0
+        steps, seconds = event.step - self._first_step.step, event.time - self._first_step.time
         left = None
-        if event.step > first and self._total:
-            left = (event.time - started) / (event.step - first) * (self._total - event.step)
+        if steps > 0 and self._total_steps:
+            left = seconds / steps * (self._total_steps - event.step)
         return (
             f"epoch {event.epoch}/{self._epochs or '?'} {_draw_bar(fraction)} {fraction:4.0%}  step {event.step}"
             f"  loss {event.loss:.4f}  {speed(event.images_per_second)}  {duration(left)} left"
@@ -118,10 +118,13 @@ class ProgressDisplay:
         return (text,) if text else ()
 
     def _format_single_line(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
-        """Return the line of text for an event, or "" if the event is not shown as a single line."""
+        """Return the line of text for an event, or "" if the event is not shown as a single line.
+
+        Events about the plan and downloads also change what the following status lines show.
+        """
         match event:
             case RunStarted():
-                devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
+                devices = ", ".join(f"{device.name} x{len(device.ranks)}" for device in event.devices)
                 return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
                 return _format_queue_position(event)
@@ -157,8 +160,9 @@ class ProgressDisplay:
 
     def _on_plan(self, event: Planned) -> str:
         """Store the numbers of steps and epochs of a started run, and return a line about its data and model."""
-        is_restart = self._total > 0
-        self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
+        is_restart = self._total_steps > 0
+        self._total_steps, self._epochs = event.epochs * event.steps_per_epoch, event.epochs
+        self._first_step = None
         if is_restart:
             return f"Training resumes after step {event.from_step:,}."
         image_size = f", {event.image_size} px" if event.image_size else ""
@@ -170,9 +174,9 @@ class ProgressDisplay:
 
     def _format_end(self, event: RunFinished) -> list[str]:
         """Return a line with the outcome and the best metrics of a run, then the paths of its checkpoints."""
-        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_format_metrics(event.best)}." if event.best else ""
+        best = f" Best (epoch {event.best_epoch}): {_format_metrics(event.best)}." if event.best else ""
         text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
-        if event.cause and event.outcome != "failed":
+        if event.cause and event.outcome != "failed":  # the cause of a failure was shown with its `Failed` event
             text += f" {event.cause}"
         return [text, *(str(self._run.path / path) for path in event.checkpoints)]
 
@@ -199,21 +203,23 @@ def _draw_bar(fraction: float) -> str:
 
 def _format_queue_position(event: Waiting) -> str:
     """Format the queue position, e.g. "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
-    held_texts = ("held until it is released",) if event.held else ()
-    behind_texts = (f"behind {shorten_list(event.behind)}",) if event.behind else ()
-    return (
-        f"{', '.join((f'Queued at position {event.position}', *held_texts, *behind_texts, *event.others))} (`footplate queue` "
-        f"shows the queue)."
-    )
+    texts = [f"Queued at position {event.position}"]
+    if event.held:
+        texts.append("held until it is released")
+    if event.behind:
+        texts.append(f"behind {shorten_list(event.behind)}")
+    return f"{', '.join([*texts, *event.others])} (`footplate queue` shows the queue)."
 
 
 def _format_restart(event: Restarting) -> tuple[str, str]:
     """Return the cause of a restart, and a text such as "Restarting from the last checkpoint (1 of 3 in a row)"."""
-    devices = [counted(len(event.devices), "device")] if event.devices else []
-    changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
-    with_changes = f" with {', '.join(changes)}" if changes else ""
-    count = f" ({event.attempt} of {event.max_attempts} in a row)" if not changes else ""
-    return event.cause, f"Restarting from the last checkpoint{with_changes}{count}."
+    changes = [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
+    if event.devices:
+        changes.insert(0, counted(len(event.devices), "device"))
+    if changes:
+        return event.cause, f"Restarting from the last checkpoint with {', '.join(changes)}."
+    count = f"{event.attempt} of {event.max_attempts} in a row"
+    return event.cause, f"Restarting from the last checkpoint ({count})."
 
 
 def _format_finding(event: Verdict, run_id: str) -> tuple[str, ...]:
@@ -228,13 +234,16 @@ def _format_finding(event: Verdict, run_id: str) -> tuple[str, ...]:
     return event.sentence, f"  Next time: {shlex.join(flags(event.changes))}"
 
 
-def _get_changed_setting(advice: Advice) -> tuple[str, int | str]:
-    """Return the job field and the value that `advice` suggests, which identify the advice."""
-    return advice.field, advice.value
+def _suggest_same(advice: Advice, other: Advice | None) -> bool:
+    """Return True if both pieces of advice suggest the same value of the same job field. Their sentences may differ."""
+    return other is not None and (advice.field, advice.value) == (other.field, other.value)
 
 
 def _format_metrics(metrics: dict[str, float]) -> str:
     """Format metrics with their ids, as in "loss 0.2134, top1 93.4%"."""
-    measures = {name: find_measure("", name) for name in metrics}
-    percents = {name for name, measure in measures.items() if measure is not None and measure.percent}
-    return ", ".join(f"{name} {metric_value(value, percent=name in percents)}" for name, value in metrics.items())
+    texts = []
+    for name, value in metrics.items():
+        measure = find_measure("", name)  # of any task
+        is_percent = measure is not None and measure.percent
+        texts.append(f"{name} {metric_value(value, percent=is_percent)}")
+    return ", ".join(texts)

@@ -86,23 +86,25 @@ def _list(*, json: bool) -> int:
 def _read_queued_run(ticket: Ticket) -> _QueuedRun:
     """Collect the facts about a queued run from its ticket, its notes, its job and its log."""
     run = RunFolder(ticket.folder)
-    name, job, last = read_notes(run.path).name, run.job(), run.last_event()
+    name, job, last_event = read_notes(run.path).name, run.job(), run.last_event()
+    if name is None:  # the user has not renamed the run
+        name = job.name if job is not None else ""
     return _QueuedRun(
         position=ticket.position or 0,
         run_id=ticket.run_id,
-        name=name if name is not None else job.name if job is not None else "",
+        name=name,
         folder=ticket.folder,
         devices=ticket.devices,
         since=ticket.since,
         held=ticket.held,
         behind=ticket.behind,
-        others=last.others if isinstance(last, Waiting) else (),
+        others=last_event.others if isinstance(last_event, Waiting) else (),
     )
 
 
 def _format_cells(row: _QueuedRun) -> tuple[str, ...]:
     """Return the cells of a queued run in the printed table."""
-    devices = ",".join(device[:12] for device in row.devices)
+    devices = ",".join(device[:12] for device in row.devices)  # the beginnings of UUIDs
     reasons = filter(None, ("its release" if row.held else "", shorten_list(row.behind), *row.others))
     waits_for = ", ".join(reasons) or "its devices"
     waited = duration(time.time() - row.since)
@@ -117,13 +119,14 @@ def _change_run(action: str, name: str) -> int:
     if not _change_queue(action, run.run_id):
         return _report_not_queued(run)
     tickets = run_queue.list_waiting()
-    found = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
-    if found is None:
+    ticket = next((each for each in tickets if each.run_id == run.run_id), None)
+    if ticket is None:  # it has left the queue since
         print_lines(f"{run.run_id} already has its devices.")
     elif action == "hold":
         print_lines(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        print_lines(f"{run.run_id} is at position {found.position} of {len(tickets)}{', held' if found.held else ''}.")
+        held = ", held" if ticket.held else ""
+        print_lines(f"{run.run_id} is at position {ticket.position} of {len(tickets)}{held}.")
     return COMPLETED
 
 

@@ -27,8 +27,8 @@ def resume(options: argparse.Namespace) -> int:
     run = watching.require_run(options.run)
     job = require_valid(*_validate(run, options))
     last = run.last_event()
-    # Number of the first event to print, and number of the new execution.
-    from_n, execution = last.n + 1 if last is not None else 1, last_execution(run) + 1
+    first_new_event = last.n + 1 if last is not None else 1
+    new_execution = last_execution(run) + 1
     checkpoint = checkpoint_of(run)
     with report_unwritable():
         save_next_job(run, job)
@@ -38,11 +38,16 @@ def resume(options: argparse.Namespace) -> int:
         return COMPLETED
     if not options.json:
         print_lines(f"Resuming run {run.run_id} from {checkpoint or 'its start'}", to=sys.stderr)
-    return watching.follow(run, json=options.json, stop_on_interrupt=True, execution=execution, from_n=from_n)
+    return watching.follow(
+        run, json=options.json, stop_on_interrupt=True, execution=new_execution, from_n=first_new_event
+    )
 
 
 def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Return the job with which `run` would resume, and all errors and warnings. The job is None if it is invalid."""
+    """Return the job with which `run` would resume, and all errors and warnings. The job is None if it is invalid.
+
+    With `--trust-model-file`, the user's consent to the content of the model file is recorded.
+    """
     changes, found = arguments.read_job_values(options)
     previous = run.job()
     if previous is not None and isinstance(changes.get("options"), dict):
@@ -59,15 +64,16 @@ def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, 
             found += arguments.resolve_devices(changes, machine)
     job, wrong = job_to_resume(run, changes)
     found += wrong
-    invalid = {problem.field for problem in found}
-    if previous is None or "run" in invalid:
+    invalid_fields = {problem.field for problem in found}
+    if previous is None or "run" in invalid_fields:
         return None, found
-    # Without the invalid values, all other problems are found, too.
-    values = {name: value for name, value in changes.items() if name not in invalid}
-    draft = job or job_from_values(msgspec.to_builtins(previous.values()) | values)[0]
+    draft = job
+    if draft is None:  # without the invalid values, all other problems are found, too
+        valid_changes = {name: value for name, value in changes.items() if name not in invalid_fields}
+        draft, _ = job_from_values(msgspec.to_builtins(previous.values()) | valid_changes)
     if draft is not None:
         draft = draft.with_fields(resume_from=str(checkpoint_of(run) or ""))
         wrong = problems(draft, load_catalogue(), machine)
         wrong += gpu_problems(draft, machine, find_installed_torch(), os.environ)
-        found += [problem for problem in wrong if problem.field not in invalid]
+        found += [problem for problem in wrong if problem.field not in invalid_fields]
     return job, found

@@ -70,9 +70,10 @@ def review(options: argparse.Namespace) -> int:
     else:
         print_lines(*_format_lines(found, options))
     if options.csv is not None:
-        marks = tuple(_list_samples_to_mark(found))
-        write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
-        print_lines(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
+        marked = tuple(_list_samples_to_mark(found))
+        write_csv(options.csv, [_COLUMNS, *([getattr(sample, name) for name in _COLUMNS] for sample in marked)])
+        text = f"Wrote {counted(len(marked), 'sample')} to {options.csv}."
+        print_lines(text, to=sys.stderr if options.json else None)  # standard output has only the JSON
     return COMPLETED
 
 
@@ -174,12 +175,12 @@ def _list_samples_to_mark(found: Review) -> Iterator[MarkedSample]:
     If there are none, yield the samples with the worst results. These are otherwise left out, since a high loss alone
     does not prove a defect.
     """
-    marked: set[str] = set()
+    marked_files: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample
-        if sample.file in marked:
+        if sample.file in marked_files:  # a multi-label sample may have several issues
             continue
-        marked.add(sample.file)
+        marked_files.add(sample.file)
         yield MarkedSample(
             file=sample.file,
             reason="a label worth checking" if found.is_model_weak else "probably a wrong label",
@@ -188,14 +189,15 @@ def _list_samples_to_mark(found: Review) -> Iterator[MarkedSample]:
             new_label=issue.suggested if issue.given else "",
         )
     for pair in found.duplicates:
-        duplicate = pair.first if pair.first.split == "train" else pair.second
-        other = pair.second if duplicate is pair.first else pair.first
-        if duplicate.file not in marked and other.file not in marked:
-            marked.add(duplicate.file)
+        duplicate, other = pair.first, pair.second
+        if pair.first.split != "train":  # of a pair across splits, the training image is marked
+            duplicate, other = pair.second, pair.first
+        if duplicate.file not in marked_files and other.file not in marked_files:
+            marked_files.add(duplicate.file)
             yield MarkedSample(
                 file=duplicate.file, reason=f"a duplicate of {other.path}", label=", ".join(duplicate.true or ())
             )
-    if not marked:
+    if not marked_files:
         for sample in found.worst:
             true, predicted = ", ".join(sample.true or ()), ", ".join(sample.predicted or ())
             yield MarkedSample(file=sample.file, reason="among the worst", label=true, prediction=predicted)
@@ -208,7 +210,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     `values` are fields of each `EvaluateRequest`. Raises CommandError.
     """
     job = run.job()
-    assert job is not None  # checked by model_values
+    assert job is not None  # checked by `read_model_values`
     task = load_catalogue().task(job.task)
     wrong = []
     if task is None or "fold" not in task.fields:
@@ -224,7 +226,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
             fold=f"{number}/{folds}", name=f"{run.run_id} fold {number}/{folds}", resume_from="", predictions=0
         )
         print_lines(f"Fold {number} of {folds}", to=sys.stderr)
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr):  # standard output has only the review
             folders.append(_evaluate_fold(fold, values))
     return tuple(folders)
 
@@ -232,7 +234,8 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
     """Train a fold and evaluate its last weights. Returns the folder of the evaluation. Raises CommandError.
 
-    The best weights are not used, since they were selected by the held-out images. `values` are request fields.
+    A completed run with the same job, and its evaluation, are reused. The best weights are not used, since they were
+    selected by the held-out images. `values` are request fields.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:
@@ -242,8 +245,8 @@ def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
         code = watching.follow(run, json=False, stop_on_interrupt=True)
         if code != COMPLETED:
             raise CommandError(code)
-    known = [each for each in read_evaluations(run.path) if each.evaluation.split == "val"]
-    if known:
-        return str(known[0].folder)
+    finished = [each for each in read_evaluations(run.path) if each.evaluation.split == "val"]
+    if finished:
+        return str(finished[0].folder)
     request = EvaluateRequest(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
     return str(inference.run_request(request).parent)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from types import FrameType
@@ -71,7 +71,8 @@ def search(options: argparse.Namespace) -> int:
     """Start a hyperparameter search, list all searches, or act on an existing one. Returns an exit code."""
     if options.list:
         return _list(json=options.json)
-    if options.space and not options.space.endswith(".toml") and not options.vary:  # the name of a search
+    is_name = options.space and not options.space.endswith(".toml")
+    if is_name and not options.vary:
         return _execute_action(options)
     requested, found = build_search(options)
     if options.detach and options.train_best is not None:
@@ -134,13 +135,15 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
 
     The first Ctrl+C stops the search, and the second one detaches from it.
     """
-    interrupts: list[int] = []  # one entry for each Ctrl+C
+    interrupt_count = 0
 
-    def handler(number: int, _frame: FrameType | None) -> None:
-        interrupts.append(number)
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupt_count
+        interrupt_count += 1
 
     previous = signal.signal(signal.SIGINT, handler)
-    line, handled = StatusLine(sys.stderr), 0  # `handled` is the number of interrupts at the stop, or 0 before it
+    line = StatusLine(sys.stderr)
+    count_at_stop = 0  # number of interrupts when the search was stopped, or 0 before that
     printed = {row.number for row in folder.state().trials if row.ended}
     try:
         while True:
@@ -154,23 +157,21 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
                     )
             if status != "running":
                 line.clear()
-                print_lines(
-                    *(
-                        [msgspec.json.encode(state).decode()]
-                        if json
-                        else search_views.format_search(requested, state, status)
-                    )
-                )
+                if json:
+                    print_lines(msgspec.json.encode(state).decode())
+                else:
+                    print_lines(*search_views.format_search(requested, state, status))
                 return _EXIT_CODES[status]
             line.show(search_views.format_progress(requested, state))
-            if len(interrupts) > max(1, handled):
+            # Two interrupts between two polls detach, too, without stopping the search.
+            if interrupt_count > max(1, count_at_stop):
                 line.clear()
                 print_lines(
                     f"The search continues in the background: footplate search {quote(folder.name)}", to=sys.stderr
                 )
                 return INTERRUPTED
-            if interrupts and not handled:
-                handled = len(interrupts)
+            if interrupt_count and not count_at_stop:
+                count_at_stop = interrupt_count
                 stop_driver(folder)
                 print_lines("Pausing the trials. Press Ctrl+C again to detach from the search.", to=sys.stderr)
             time.sleep(_POLL_S)
@@ -211,17 +212,14 @@ def _train_best(folder: SearchFolder, requested: Search, options: argparse.Names
 
 def _list(*, json: bool) -> int:
     """Print all searches as a table or as lines of JSON. Returns an exit code."""
-    known = [(folder, requested) for folder in list_searches() if (requested := folder.search()) is not None]
+    readable = [(folder, requested) for folder in list_searches() if (requested := folder.search()) is not None]
     if json:
-        for folder, _ in known:
+        for folder, _ in readable:
             row = {"name": folder.name, "status": folder.status(), "state": folder.state()}
             print_lines(msgspec.json.encode(row).decode())
-    elif known:
-        print_lines(
-            *search_views.format_search_table(
-                [(requested, folder.state(), folder.status()) for folder, requested in known]
-            )
-        )
+    elif readable:
+        rows = [(requested, folder.state(), folder.status()) for folder, requested in readable]
+        print_lines(*search_views.format_search_table(rows))
     else:
         print_lines("There are no searches. Start one with `footplate search SPACE.toml`.")
     return COMPLETED
@@ -278,14 +276,18 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
-    """Build the search that the SPACE.toml and the flags describe. Returns it, or None, and all problems with it."""
+    """Build the search that the SPACE.toml and the flags describe. Returns it, or None, and all problems with it.
+
+    `options` is changed: the name of the search is removed from it, and its devices become those of one trial.
+    """
     values, found = _read_space_file(options) if options.space else ({}, [])
     if found:
         return None, found
-    _take_flags(values, options, found)
+    _apply_flags(values, options, found)
     devices = _choose_devices(values, options)
     # The job is validated with the devices of one trial.
-    per_trial = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
+    per_trial = values.get("devices_per_trial", 1)
+    per_trial = max(1, per_trial) if isinstance(per_trial, int) else 1
     options.devices = ",".join(map(str, devices[:per_trial])) if devices else None
     job, wrong = train.validate(options)
     machine: Snapshot | None = None
@@ -324,7 +326,7 @@ def _read_space_file(options: argparse.Namespace) -> tuple[dict[str, Any], list[
     if isinstance(job, dict):
         options.values, problems = values_from_table(job)
         dataset = options.values.get("dataset")
-        if isinstance(dataset, str) and dataset:
+        if isinstance(dataset, str) and dataset:  # relative to the file
             options.values["dataset"] = str(path.parent.absolute() / Path(dataset).expanduser())
         return values, problems
     if isinstance(job, str):
@@ -334,19 +336,23 @@ def _read_space_file(options: argparse.Namespace) -> tuple[dict[str, Any], list[
     return values, []
 
 
-def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
-    """Override values of the SPACE.toml with those of the flags. Problems are appended to `found`."""
+def _apply_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
+    """Override values of the SPACE.toml with those of the flags. Problems are appended to `found`.
+
+    The name in `options` is set to None, because it is that of the search and the job of its trials has no name.
+    """
     for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
         if given is not None:
             values[_RENAMED.get(name, name)] = given
     values["name"] = options.name or values.get("name", "")
-    options.name = None  # trials have different names
+    options.name = None
     space = values.get("space", {})
     for text in options.vary:
-        name, sign, choices = text.partition("=")
-        name = name.replace("-", "_") if not name.startswith(OPTION) else name
-        if sign and choices and isinstance(space, dict):
+        name, _, choices = text.partition("=")
+        if not name.startswith(OPTION):
+            name = name.replace("-", "_")  # as in flags
+        if choices and isinstance(space, dict):
             space[name] = _parse_dimension(name, choices)
         else:
             found.append(Problem("--vary", f"“{text}” has no values.", "Write --vary FIELD=LOW..HIGH or FIELD=A,B,C."))
@@ -359,12 +365,12 @@ def _parse_dimension(name: str, text: str) -> Any:
     Invalid text is returned unchanged, and the validation reports it.
     """
     field = FIELDS.get(name)
-    first, *rest = text.split(",")
+    first, *settings = text.split(",")
     low, dots, high = first.partition("..")
-    if dots:
+    if dots:  # a range, possibly with `log` or `step=…`
         dimension: dict[str, Any] = {"low": _parse_number(low), "high": _parse_number(high)}
-        for each in rest:
-            key, sign, value = each.partition("=")
+        for setting in settings:
+            key, sign, value = setting.partition("=")
             dimension[key.strip()] = _parse_number(value) if sign else True
         return dimension
     items = [item.strip() for item in text.split(",")]
@@ -376,23 +382,29 @@ def _parse_dimension(name: str, text: str) -> Any:
 
 
 def _parse_number(text: str) -> Any:
-    """Convert text to an int or a float. Other text is returned unchanged."""
-    try:
+    """Convert text to a float, or to an int if it has no decimal point, as in "8" or "1e3".
+
+    Other text is returned unchanged.
+    """
+    with suppress(ValueError):
         return int(text)
+    try:
+        value = float(text)
     except ValueError:
-        try:
-            value = float(text)
-        except ValueError:
-            return text
-        return int(value) if math.isfinite(value) and value.is_integer() and "." not in text else value
+        return text
+    is_int = value.is_integer() and "." not in text
+    return int(value) if is_int else value
 
 
 def _choose_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
-    """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job."""
+    """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job.
+
+    The result is None if none of them names any, and unchanged if it is not a list, which the validation reports.
+    """
     if options.devices is not None:
         return arguments.split_list(options.devices)
-    job = getattr(options, "values", {})
+    job_values = getattr(options, "values", {})
     if options.job is not None:
-        job = load_values(Path(options.job), "job")[0]
-    devices = values.get("devices", job.get("devices"))
+        job_values, _problems = load_values(Path(options.job), "job")
+    devices = values.get("devices", job_values.get("devices"))
     return [str(device) for device in devices] if isinstance(devices, list) else devices

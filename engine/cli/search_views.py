@@ -15,21 +15,20 @@ from engine.system.format import NOT_KNOWN, counted, duration, metric_value
 def format_search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
     """Format a table of all searches as lines of text."""
     head = ("SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT")
-    return format_table(head, [_format_listed_row(*each) for each in searches])
+    return format_table(head, [_format_search_row(*each) for each in searches])
 
 
-def _format_listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
+def _format_search_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
     """Return the cells of a search in the table of all searches."""
-    left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
-    counts = (str(state.count("pruned")), str(state.count("failed")))
     return (
         search.name,
         status,
         _format_ended_count(state),
-        *counts,
+        str(state.count("pruned")),
+        str(state.count("failed")),
         _format_best(search, state),
         duration(state.worked_s),
-        left,
+        duration(state.seconds_left) if status == "running" else NOT_KNOWN,
     )
 
 
@@ -58,14 +57,18 @@ def format_settings(row: TrialRow) -> str:
 def format_search(search: Search, state: SearchState, status: Status) -> list[str]:
     """Format a search as lines of text: its state, trials, best settings, and the importance of its fields."""
     goal_titles = [goal.title for goal in search.goals]
-    confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
-    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goal_titles), *confirmed, *search.space)
+    confirmed_head = ("CONFIRMED",) if _has_confirmed(state) else ()
+    goal_heads = [title.upper() for title in goal_titles]
+    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *goal_heads, *confirmed_head, *search.space)
     rows = [_format_trial_row(search, state, row) for row in state.trials]
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
-    counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
+    counts = "".join(
+        f", {state.count(trial_state)} {trial_state}"
+        for trial_state in ("pruned", "stopped", "failed")
+        if state.count(trial_state)
+    )
     text = [
-        f"{search.name}: {status}, {_format_ended_count(state)} trials{''.join(f', {each}' for each in counts)}, "
-        f"{duration(state.worked_s)} worked{left}",
+        f"{search.name}: {status}, {_format_ended_count(state)} trials{counts}, {duration(state.worked_s)} worked{left}",
         *filter(None, (state.cause, describe_pending_confirmations(state))),
         *(format_table(head, rows) if rows else []),
     ]
@@ -82,8 +85,8 @@ def format_search(search: Search, state: SearchState, status: Status) -> list[st
         importance = ", ".join(f"{name} {100 * value:.0f}%" for name, value in state.importance.items())
         text.append(f"Importance for {goal_titles[0].lower()}: {importance}")
     if state.front and status != "running":
-        which = "" if best is not None else " NUMBER"  # several trials are on the front, so the user must choose one
-        text.append(f"To train it in full: footplate search {quote(search.name)} --train-best{which}")
+        number = "" if best is not None else " NUMBER"  # several trials are on the front, so the user must choose one
+        text.append(f"To train it in full: footplate search {quote(search.name)} --train-best{number}")
     return text
 
 
@@ -91,7 +94,8 @@ def _format_trial_row(search: Search, state: SearchState, row: TrialRow) -> tupl
     """Return the cells of a trial in the table of a search."""
     mark = " ★" if row.number in state.front else ""
     values = [_format_goal_value(goal, value) for goal, value in _pair_goals_with_values(search, row)]
-    values += [_format_goal_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
+    if _has_confirmed(state):
+        values.append(_format_goal_value(search.goals[0], row.mean))
     params = (_format_setting(row.params.get(name)) for name in search.space)
     return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
 

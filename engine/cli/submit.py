@@ -79,7 +79,10 @@ def torchrun(options: argparse.Namespace) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
-    """Submit a new run to SLURM, and print its run id and its SLURM job id."""
+    """Submit a new run to SLURM, and print its run id and its SLURM job id. Returns an exit code.
+
+    With `--print`, print the script instead. `options.devices` is set to the devices that the other flags request.
+    """
     slurm = SlurmOptions(
         partition=options.partition,
         account=options.account,
@@ -91,22 +94,22 @@ def submit(options: argparse.Namespace) -> int:
         host=options.slurm_host,
     )
     found = slurm.problems()
-    text = _read_script(options.script, found)
+    script = _read_script(options.script, found)
     if options.devices is not None:
         found.append(
             Problem("devices", "SLURM chooses the devices.", "Set their number with --nodes and --gpus-per-node.")
         )
-    # The devices in SLURM's nodes, which do not depend on the other fields of the job.
+    # The job is validated with the devices in SLURM's nodes, which do not depend on its other fields.
     options.devices = None if errors(found) else ",".join(slurm.create_job(Job()).parallel.devices)
     job, wrong = validate(options)
     job = require_valid(job, [*found, *wrong])
-    text = text or slurm.create_script(job.name or Path(job.model.name).stem)
+    script = script or slurm.create_script(job.name or Path(job.model.name).stem)
     if options.print:
-        print_lines(*text.splitlines())
+        print_lines(*script.splitlines())
         return COMPLETED
     try:
         with report_unwritable():
-            run = submit_new(slurm.create_job(job), text, slurm.host)
+            run = submit_new(slurm.create_job(job), script, slurm.host)
     except SlurmFailed as error:
         return print_error(str(error))
     slurm_job = read_slurm(run.path)

@@ -68,7 +68,7 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
         if problem.remedy:
             print_lines(f"  {problem.remedy}", to=sys.stderr)
         for choice in problem.choices:
-            if "format" in choice.values:
+            if "format" in choice.values:  # all other choices only repeat the remedy
                 flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
                 print_lines(f"  {choice.title}: {flags}", to=sys.stderr)
     return code
@@ -95,7 +95,7 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str
 
 
 def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
-    """Print the problems with a job, and return the job. Raises CommandError if there are errors."""
+    """Print the problems with a job, and return the job. Raises CommandError if it is None or there are errors."""
     problems = list(problems)
     report(problems)
     if job is None or errors(problems):
@@ -136,7 +136,7 @@ def require_writable(flag: str, file: Path | None) -> None:
 
 
 def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
-    """Write a CSV file for other programs. Raises CommandError."""
+    """Write a CSV file for other programs. If that fails, print an error and raise CommandError."""
     text = io.StringIO()
     writer = CsvWriter(text, line_end="\n")
     for row in rows:
@@ -204,8 +204,10 @@ def _format_progress(message: Progress | InspectionProgress) -> str:
         return f"Inspecting the images: {message.done} of {message.total or '…'}"
     if isinstance(message, AdviceProgress):
         pending = f", {counted(message.left, 'candidate')} after it" if message.left else ""
-        measured = ((row.name, row.images_per_second) for row in message.table if row.images_per_second is not None)
-        fastest = next((f"; fastest: {name}, {speed(rate)}" for name, rate in measured), "")
+        first = message.table[0] if message.table else None  # the fastest candidate, if any was measured
+        fastest = ""
+        if first is not None and first.images_per_second is not None:
+            fastest = f"; fastest: {first.name}, {speed(first.images_per_second)}"
         return f"{message.what}{pending}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)"
     rate = f", {speed(message.images_per_second)}" if message.images_per_second else ""
     remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""

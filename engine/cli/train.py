@@ -28,7 +28,7 @@ from engine.system.format import counted
 
 
 def train(options: argparse.Namespace) -> int:
-    """Train a job, and return the exit code of the run."""
+    """Start a run and follow it. Returns its exit code, or 0 at once with `--detach`."""
     job = require_valid(*validate(options))
     with report_unwritable():
         run = create_run(job)
@@ -44,7 +44,8 @@ def train(options: argparse.Namespace) -> int:
 def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     """Validate the flags and the job file. Returns the job, or None if it is invalid, and all errors and warnings.
 
-    The dataset is inspected. A task, a model and a recipe are chosen if none is given, and these choices are printed.
+    The dataset is inspected. A task, a model and a recipe are chosen if none is given, and these choices are printed. To
+    report all problems at once, checks that need a valid job use a draft without the invalid values.
     """
     values, found = arguments.read_job_values(options)
     given = set(values)
@@ -54,13 +55,15 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         print_lines(f"Task: {detected.title}. Choose another with --task.", to=sys.stderr)
     has_devices = "devices" in values
     machine = None
-    if arguments.needs_gpus(values) or not has_devices:
-        machine = read_machine(found if has_devices else [])  # a failure matters only for given devices
+    if has_devices and arguments.needs_gpus(values):
+        machine = read_machine(found)
+    elif not has_devices:  # only for warnings about unused GPUs, so a failure doesn't matter
+        machine = read_machine([])
     if machine is not None and has_devices:
         found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
-    invalid = {problem.field for problem in found}
-    draft = _make_job_without_invalid(values, invalid)
+    invalid_fields = {problem.field for problem in found}
+    draft = _make_job_without_invalid(values, invalid_fields)
     if draft is None:
         return None, found
     dataset = _inspect(draft, found)
@@ -70,12 +73,12 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if chooses_recipe or options.recipe:
         recipe, wrong = _apply_recipe(values, dataset)
         found += wrong
-    draft = _make_job_without_invalid(values, invalid) or draft
+    draft = _make_job_without_invalid(values, invalid_fields) or draft
     wrong = problems(draft, load_catalogue(), machine, dataset, chosen=given if recipe is not None else None)
     wrong += gpu_problems(draft, machine, find_installed_torch(), os.environ)
     if machine is not None:
         wrong += cpu_warnings(draft, machine, find_installed_torch(), os.environ, chosen=has_devices)
-    found += [problem for problem in wrong if problem.field not in invalid]
+    found += [problem for problem in wrong if problem.field not in invalid_fields]
     if not options.json:
         _announce(draft, dataset, model, recipe.title if chooses_recipe and recipe is not None else "")
     return job_from_values(values)[0], found
@@ -105,14 +108,12 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
         return None
 
 
-def _make_job_without_invalid(values: dict[str, Any], invalid: set[str]) -> Job | None:
-    """Create a job from `values`. If that fails, leave out the `invalid` fields.
-
-    In this way, problems that depend on a job are reported together with those of the invalid fields. Returns None if
-    there is no valid job.
-    """
-    valid = {name: value for name, value in values.items() if name not in invalid}
-    return job_from_values(values)[0] or job_from_values(valid)[0]
+def _make_job_without_invalid(values: dict[str, Any], invalid_fields: set[str]) -> Job | None:
+    """Create a job from `values`. If that fails, leave out the invalid fields. Returns None if that fails, too."""
+    job, _ = job_from_values(values)
+    if job is None:
+        job, _ = job_from_values({name: value for name, value in values.items() if name not in invalid_fields})
+    return job
 
 
 def _contact_weight_servers(values: dict[str, Any]) -> None:
@@ -120,7 +121,7 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 
     The check runs while the dataset is inspected.
     """
-    draft = dict(values)  # only the requests matter here, which BackgroundDisk makes in threads
+    draft = dict(values)  # the results are not used, only the requests matter, which BackgroundDisk makes in threads
     _choose_model(draft, BackgroundDisk())
     collect_facts(draft, load_catalogue(), report=None, chosen=draft, disk=BackgroundDisk())
 
@@ -128,8 +129,8 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
     """Add the best default model for the task to `values`, unless a model is given.
 
-    If only an encoder is given, the task's own model for encoders is added. Returns the reason for the choice, or "" if
-    the user chose the model or the encoder.
+    If only an encoder is given, the task's default model is added if it is built on an encoder. Returns the reason for
+    the choice, or "" if the user chose the model or the encoder.
     """
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))
@@ -148,35 +149,39 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
 
 
 def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple[Recipe | None, list[Problem]]:
-    """Set the fields that have no value according to the recipe named in `values`, or else one that fits the job.
+    """Set the fields without a value in `values` according to the recipe named there, or else one that fits the job.
 
-    Returns the recipe, or None and the problems.
+    The field "recipe" is set to the recipe's id, or keeps the path of its file. Returns the recipe, or None and the
+    problems.
     """
     catalogue = load_catalogue()
     facts = collect_facts(values, catalogue, report, values, REAL_DISK)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
-    if recipe is not None and not recipe.is_for(facts.task):
+    if recipe is None:
+        return None, wrong
+    if not recipe.is_for(facts.task):
         ids = ", ".join(each.id for each in load_recipes().for_task(facts.task))
         message = f"“{recipe.title}” is not a recipe for the task {facts.task}."
         return None, [Problem("recipe", message, f"Choose {ids}.")]
-    if recipe is not None:
-        for name, value in recipe.values(facts).items():
-            values.setdefault(name, value)
-        if not str(values.get("recipe", "")).endswith(".toml"):
-            values["recipe"] = recipe.id
-    return recipe, wrong
+    for name, value in recipe.values(facts).items():
+        values.setdefault(name, value)
+    if not str(values.get("recipe", "")).endswith(".toml"):
+        values["recipe"] = recipe.id
+    return recipe, []
 
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
     """Add the task that fits the annotations in the folder to `values`, unless a task or a known model is given.
 
-    Returns the task if it was added.
+    With a known model, the default task is kept. An unknown name is a mistake. It is then the only problem that is
+    reported if the task fits the folder. Returns the task if it was added.
     """
     from engine.data.formats.registry import detect_kind  # slow to import
 
     model = str(values.get("model", ""))
-    is_unknown = model.isidentifier() and load_catalogue().model(model) is None
-    if "task" in values or ("model" in values and not is_unknown):
+    is_unknown_name = model.isidentifier() and load_catalogue().model(model) is None
+    has_known_model = "model" in values and not is_unknown_name
+    if "task" in values or has_known_model:
         return None
     kind = detect_kind(str(values.get("dataset", "")), str(values.get("format", "")))
     detected = load_catalogue().task_of(kind) if kind is not None else None
@@ -203,16 +208,16 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
 
 def dataset_lines(report: DatasetReport) -> list[str]:
     """Format the report on a dataset as lines of text. Uncertain labels are listed for checking."""
-    splits = ", ".join(
-        f"{split.images} {split.name}" + (" (held out)" if split.is_drawn else "") for split in report.splits
-    )
     if not report.format:
         return [f"{report.folder}: not recognized"]
     entry = load_catalogue().annotation_kinds.get(report.kind)
-    is_image = entry is None or entry.sample == "image"
-    kind = f", {describe_channels(report.channels)}" if is_image else ""
+    has_images = entry is None or entry.sample == "image"
+    channels = f", {describe_channels(report.channels)}" if has_images else ""
     classes = "" if report.kind == "files" else f", {counted(len(report.classes), 'class')}"
-    lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
+    splits = ", ".join(
+        f"{split.images} {split.name}" + (" (held out)" if split.is_drawn else "") for split in report.splits
+    )
+    lines = [f"{report.folder}: {report.title}{classes}{channels}; {splits}"]
     if not report.certain:
         lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")
         lines += [f"  {line}" for line in format_samples(report.samples)]

@@ -83,39 +83,42 @@ class Watcher:
         self._next_n = self._from_n = from_n  # events with smaller numbers than `_from_n` are ignored
         self._execution = last_execution(run) if execution is None else execution
         self._interrupts = 0  # number of interrupts until now
-        self._wake, self._waker = socket.socketpair()
-        self._waker.setblocking(False)
+        # An interrupt is written to the second socket, so that `_wait` wakes up.
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_sender.setblocking(False)
         self.connection: RunConnection | None = None
         self.refusal = ""
         # Earliest times of the next attempt to connect or to read the log, and of the next query of SLURM.
         self._retry_at = self._poll_at = 0.0
-        self._silent_since: float | None = None  # start of a connection that has not answered, otherwise None
+        self._unanswered_since: float | None = None  # start of a connection that has not answered, otherwise None
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
         """Record an interrupt by the user, and return the number of interrupts. Signal handlers may call this."""
         self._interrupts += 1
-        self._waker.send(b"!")
+        self._wake_sender.send(b"!")
         return self._interrupts
 
     def follow(self, on_interrupt: Callable[[int], None]) -> None:
         """Block until the execution has ended. `on_interrupt` is called with the number of each interrupt.
 
+        The call is postponed while no supervisor is connected that could carry out a command.
+
         Raises:
-            Detached: The user interrupted twice while no supervisor could be reached.
+            Detached: The user interrupted twice while no supervisor was connected.
         """
         handled = 0  # number of interrupts that were passed on
         deadline = time.monotonic() + _START_TIMEOUT_S  # for a supervisor to start or to come back
         while self.finished is None:
-            if self.connection is None and not self._connect():
-                if self._follow_slurm():
-                    deadline = time.monotonic() + _START_TIMEOUT_S
-                elif not self._is_active() or (time.monotonic() > deadline and not self.refusal):
+            if self.connection is not None or self._connect() or self._follow_slurm():
+                deadline = time.monotonic() + _START_TIMEOUT_S
+            else:
+                # A supervisor that has refused this client is alive, so there is no deadline.
+                is_too_late = time.monotonic() > deadline and not self.refusal
+                if is_too_late or not self._is_active():
                     self._read_log()
                     return
-            elif self.connection is not None:
-                deadline = time.monotonic() + _START_TIMEOUT_S
             while handled < self._interrupts and self.connection is not None:
                 handled += 1
                 on_interrupt(handled)
@@ -130,15 +133,21 @@ class Watcher:
 
     def close(self) -> None:
         self._disconnect()
-        self._wake.close()
-        self._waker.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
     def _is_active(self) -> bool:
-        """Return True unless the state in the run folder shows that the execution has ended."""
+        """Return True unless the state in the run folder shows that the execution has ended.
+
+        The folder may still have the state of an earlier execution.
+        """
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _follow_slurm(self) -> bool:
-        """Read new events from the log if the run is supervised on a SLURM node. Returns False if it is not."""
+        """Report new events in the log if the run is supervised on a SLURM node. Returns False if it is not.
+
+        Every `POLL_S`, this also queries SLURM and records the state of the job in the run folder.
+        """
         if find_job_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
@@ -153,12 +162,13 @@ class Watcher:
 
     def _connect(self) -> bool:
         """Try to connect to the supervisor. Returns False if that fails or if the last attempt was too recent."""
-        if time.monotonic() < self._retry_at and self._is_active():
+        is_too_early = time.monotonic() < self._retry_at
+        if is_too_early and self._is_active():  # a run that is about to end is not kept waiting for a last attempt
             return False
         try:
             self.connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
-            self._silent_since = time.monotonic()
+            self._unanswered_since = time.monotonic()
         except NotRunning:
             return False
         except NotAnswering:
@@ -167,7 +177,7 @@ class Watcher:
         return True
 
     def _on_silence(self) -> None:
-        """Report, once, that the supervisor doesn't answer, and read its log instead."""
+        """Read the log, because the supervisor doesn't answer. The first call prints this as an error."""
         if not self.refusal:
             self.refusal = describe_silence(self._run)
             print_error(f"{self.refusal} Reading its log instead.")
@@ -183,30 +193,30 @@ class Watcher:
     def _wait(self) -> None:
         """Wait for a message from the supervisor, an interrupt, or a short timeout, and report new events."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._wake, selectors.EVENT_READ)
+            selector.register(self._wake_receiver, selectors.EVENT_READ)
             if self.connection is not None:
                 selector.register(self.connection, selectors.EVENT_READ)
             ready = selector.select(_TICK_S if self.connection is not None else 0.05)
         for key, _ in ready:
-            if key.fileobj is self._wake:
-                self._wake.recv(64)
+            if key.fileobj is self._wake_receiver:
+                self._wake_receiver.recv(64)
             elif self.connection is not None:
-                self._silent_since = None
+                self._unanswered_since = None
                 for line in self.connection.receive_lines():
                     self._on_event_line(line)
                 if self.connection.closed:
                     refusal = self.connection.reason
                     self._disconnect()
                     if refusal:
-                        self._follow_log(refusal)
+                        self._on_refusal(refusal)
 
-        if self._silent_since is not None and self.connection is not None:
-            is_due = time.monotonic() > max(self._silent_since + ANSWER_S, self._retry_at)
+        if self._unanswered_since is not None and self.connection is not None:
+            is_due = time.monotonic() > max(self._unanswered_since + ANSWER_S, self._retry_at)
             if is_due:
                 self._on_silence()
 
-    def _follow_log(self, reason: str) -> None:
-        """Report, once, that the supervisor has closed the connection for `reason`, and read its log instead."""
+    def _on_refusal(self, reason: str) -> None:
+        """Read the log, because the supervisor has closed the connection. The first call prints `reason` as an error."""
         if not self.refusal:
             self.refusal = reason
             print_error(f"the run has disconnected this command: {reason}. Reading its log instead.")
@@ -215,7 +225,7 @@ class Watcher:
 
     def _read_log(self) -> None:
         """Report the events in the log that were not reported before."""
-        self._from_n = self._next_n
+        self._from_n = self._next_n  # the log contains all events from the beginning
         with suppress(OSError), open_file(self._run.events_file) as stream:  # the run may not have started
             for line in iterate_complete_lines(stream):
                 self._on_event_line(line[:-1])
@@ -246,8 +256,14 @@ def follow(
     Ctrl+C detaches.
     """
     progress = ProgressDisplay(run, sys.stdout, sys.stderr)
-    on_line = (lambda line: print_lines(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
-    watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
+
+    def print_event(line: bytes) -> None:
+        if json:
+            print_lines(line.decode())
+        else:
+            progress.show(EVENT.decode(line))
+
+    watcher = Watcher(run, print_event, execution=execution, from_n=from_n)
 
     def on_interrupt_count(count: int) -> None:
         """Handle Ctrl+C number `count`: stop the run, or raise Detached after the second or if it must not stop."""
@@ -282,26 +298,27 @@ def attach(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Stop a run and wait until its devices are free."""
-    return _end(options, Stop())
+    return _send_and_await_end(options, Stop())
 
 
 def pause(options: argparse.Namespace) -> int:
     """Pause a run and wait until its devices are free."""
-    return _end(options, Pause())
+    return _send_and_await_end(options, Pause())
 
 
-def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
+def _send_and_await_end(options: argparse.Namespace, command: Stop | Pause) -> int:
     """Send a command that ends a run, and wait until its devices are free. Returns an exit code."""
     run = require_any_run(options.run)
-    saved: list[CheckpointSaved] = []
+    last_saved: CheckpointSaved | None = None
 
-    def note(line: bytes) -> None:
+    def record_checkpoint(line: bytes) -> None:
         """Decode an event of the run, and store it if it reports a saved last.pt."""
+        nonlocal last_saved
         event = EVENT.decode(line)
         if isinstance(event, CheckpointSaved) and event.kind == "last":
-            saved.append(event)
+            last_saved = event
 
-    watcher = Watcher(run, note)
+    watcher = Watcher(run, record_checkpoint)
     try:
         repeats = 2 if options.now else 1  # the second command interrupts the current step
         if not send(run, *[command] * repeats):
@@ -319,12 +336,15 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     never_started = watcher.finished is None and state == "stopped"  # SLURM has canceled it
-    free = never_started or (watcher.freed is not None and watcher.freed.verified)
-    print_lines(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
+    is_free = never_started or (watcher.freed is not None and watcher.freed.verified)
+    print_lines(f"{run.run_id} is {state}; its devices {'are free' if is_free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
         return print_error(watcher.finished.cause, UNSAVED)
-    print_lines(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
+    if last_saved is None:
+        print_lines("There was nothing to save yet.")
+    else:
+        print_lines(f"{last_saved.path} holds step {last_saved.step:,}.")
     return COMPLETED
 
 
@@ -350,10 +370,12 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 def require_any_run(name: str) -> RunFolder:
     """Return a run on this machine, or a local copy of the run "HOST:RUN", which is then kept up to date.
 
-    Raises CommandError.
+    The name of a run on this machine may also contain a colon. Raises CommandError.
     """
-    machine, run = remote.split(name)
-    return require_run(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
+    machine, name_there = remote.split(name)
+    if machine is None or find_run(name) is not None:
+        return require_run(name)
+    return remote.follow(machine, name_there)
 
 
 def require_run(name: str) -> RunFolder:
@@ -376,7 +398,7 @@ def save(options: argparse.Namespace) -> int:
     """Make a run that can't save its last state save it in another folder, and print the result."""
     run = require_run(options.run)
     try:
-        code, text = _save(run, make_encodable(os.path.abspath(os.path.expanduser(options.to))))
+        code, text = _save_elsewhere(run, make_encodable(os.path.abspath(os.path.expanduser(options.to))))
     except NotRunning as error:
         code, text = BAD_REQUEST, f"{run.run_id} is not running; it is {run.state()}. ({error})"
     except NotAnswering as error:
@@ -389,22 +411,26 @@ def save(options: argparse.Namespace) -> int:
     return code
 
 
-def _save(run: RunFolder, folder: str) -> tuple[int, str]:
-    """Send a run the request to save its state in `folder`. Returns an exit code and a message about the result."""
+def _save_elsewhere(run: RunFolder, folder: str) -> tuple[int, str]:
+    """Request a run to save its state in `folder`, and wait until it has ended.
+
+    Returns an exit code and a message about the result. Raises NotRunning, NotAnswering and Detached.
+    """
     welcome = connection.send(run, SaveElsewhere(folder=folder))
     if welcome is None:
         raise NotAnswering(describe_silence(run))
     is_saved_elsewhere = False
 
-    def note(line: bytes) -> None:
+    def record_answer(line: bytes) -> None:
         """Decode an event of the run, and record if it reports the saved state. Raises _Refused if the folder was refused."""
         nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
         if isinstance(event, Warned) and event.code == "not_saved_elsewhere":
             raise _Refused(event.message)
-        is_saved_elsewhere |= isinstance(event, Warned) and event.code == "saved_elsewhere"
+        if isinstance(event, Warned) and event.code == "saved_elsewhere":
+            is_saved_elsewhere = True
 
-    watcher = Watcher(run, note, from_n=welcome.next_n)
+    watcher = Watcher(run, record_answer, from_n=welcome.next_n)
     try:
         with on_interrupt(watcher):
             watcher.follow(detach)

@@ -51,6 +51,7 @@ def gpus(options: argparse.Namespace) -> int:
 
 
 def _print_json(options: argparse.Namespace) -> None:
+    """Print the sampler's lines, which are complete snapshots, without decoding them."""
     for line in children.read_snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
         print_lines(line.decode().removesuffix("\n"))
 
@@ -121,16 +122,17 @@ class NvmlReporter:
     """
 
     def __init__(self) -> None:
-        self._reported = ("ok", "")
+        self._reported_reason = ("ok", "")  # status and text
 
     def report(self, nvml: Nvml) -> None:
-        """Print NVML's message if its state has changed since the last message."""
+        """Print NVML's message if the reason for it differs from that of the last call."""
         if nvml.message == sentences.ASKING:
             return  # the first answer is pending
-        state = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
-        if state != self._reported and nvml.message:
+        # Messages about errors contain a growing number of seconds, so they don't identify the reason.
+        reason = (nvml.status, nvml.message if nvml.status == "ok" else "")
+        if reason != self._reported_reason and nvml.message:
             print_error(nvml.message)
-        self._reported = state
+        self._reported_reason = reason
 
 
 def _read_snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:

@@ -23,35 +23,22 @@ def header() -> str:
 
 
 def format_lines(snapshot: Snapshot) -> list[str]:
-    """Return a CSV line for each GPU. Unknown values are empty, and so are all values of a lost GPU."""
+    """Return a CSV line for each GPU. Unknown values are empty, and so are all if the GPU is lost or NVML doesn't work."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
-    is_current = snapshot.nvml.status == "ok"
-    return [
-        _format_line(
-            (
-                moment,
-                snapshot.host,
-                gpu.nvml_index,
-                gpu.uuid,
-                gpu.name,
-                _describe_state(gpu),
-                *_format_readings(gpu, is_current),
-            )
-        )
-        for gpu in snapshot.gpus
-    ]
+    lines = []
+    for gpu in snapshot.gpus:
+        is_current = snapshot.nvml.status == "ok" and not gpu.lost  # otherwise the readings are old
+        readings = [quantity.read(gpu) if is_current else None for quantity in QUANTITIES]
+        cells = ["" if value is None else f"{value:.15g}" for value in readings]
+        facts = (moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _describe_state(gpu))
+        lines.append(_format_line((*facts, *cells)))
+    return lines
 
 
 def _describe_state(gpu: Gpu) -> str:
-    return "lost" if gpu.lost else "asleep" if gpu.asleep else "ok"
-
-
-def _format_readings(gpu: Gpu, is_current: bool) -> Iterable[str]:
-    """Yield the readings of a GPU as text, or "" for each if the GPU is lost or `is_current` is False."""
-    is_known = is_current and not gpu.lost
-    for quantity in QUANTITIES:
-        value = quantity.read(gpu) if is_known else None
-        yield "" if value is None else f"{value:.15g}"
+    if gpu.lost:
+        return "lost"
+    return "asleep" if gpu.asleep else "ok"
 
 
 def _format_line(cells: Iterable[object]) -> str:

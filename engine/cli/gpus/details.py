@@ -51,7 +51,7 @@ def render_gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iter
 
 
 def render_topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a matrix of the links between GPUs, or nothing if there is only one GPU.
+    """Yield an empty line and a matrix of the links between GPUs, or nothing if there are none or they are unknown.
 
     See `render_gpu_details` for the arguments.
     """
@@ -82,22 +82,29 @@ def _list_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "Performance state", _format_value("P{}", gpu.performance_state)
     yield from _list_bus_facts(gpu)
     yield from _list_memory_facts(gpu)
-    yield "Xids", _join(*(f"{xid.number} ({format_clock_time(xid.time)})" for xid in gpu.xids))
+    yield "Xids", _join_known(*(f"{xid.number} ({format_clock_time(xid.time)})" for xid in gpu.xids))
     yield "Compute mode", gpu.compute_mode.replace("_", " ")
     yield "Persistence mode", _format_on_or_off(gpu.persistence)
     yield "MIG", _format_on_or_off(gpu.mig_enabled)
     yield "PCI bus id", gpu.pci_bus_id
     if gpu.mig is not None:
-        yield "MIG instance", _join(str(gpu.mig.gpu_instance), _format_value("compute {}", gpu.mig.compute_instance))
+        yield (
+            "MIG instance",
+            _join_known(str(gpu.mig.gpu_instance), _format_value("compute {}", gpu.mig.compute_instance)),
+        )
     else:
-        yield "Numbers", _join(_format_value("CUDA {}", gpu.cuda_index) or "not in CUDA", f"NVML {gpu.nvml_index}")
+        yield (
+            "Numbers",
+            _join_known(_format_value("CUDA {}", gpu.cuda_index) or "not in CUDA", f"NVML {gpu.nvml_index}"),
+        )
 
 
 def _list_bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
+    """Yield the title and the text of each fact about PCIe and NVLink. Unknown facts are None or empty."""
     pcie = gpu.pcie
     generation = _format_with_limit("{:.0f}".format, pcie.generation, pcie.max_generation)
     width = _format_with_limit("x{:.0f}".format, pcie.width, pcie.max_width)
-    yield "PCIe", _join(generation and f"gen {generation}", width)
+    yield "PCIe", _join_known(generation and f"gen {generation}", width)
     yield "PCIe replays", _format_value("{:,}", pcie.replays)
     yield from _list_nvlink_facts(gpu.nvlinks)
 
@@ -110,13 +117,18 @@ def _list_memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "… lifetime", _format_error_counts(ecc.total_corrected, ecc.total_uncorrected)
     pages = _format_sum(retired.pages_single_bit, retired.pages_double_bit)
     rows = _format_sum(retired.rows_corrected, retired.rows_uncorrected)
-    yield "Retired pages", pages and pages + (", more at the next reset" if retired.pages_pending else "")
-    state = ", one has failed" if retired.rows_failed else ", more at a reset" if retired.rows_pending else ""
-    yield "Remapped rows", rows and rows + state
+    if pages and retired.pages_pending:
+        pages += ", more at the next reset"
+    yield "Retired pages", pages
+    if rows and retired.rows_failed:
+        rows += ", one has failed"
+    elif rows and retired.rows_pending:
+        rows += ", more at a reset"
+    yield "Remapped rows", rows
 
 
 def _format_error_counts(corrected: int | None, uncorrected: int | None) -> str:
-    return _join(_format_value("{:,} corrected", corrected), _format_value("{:,} not", uncorrected))
+    return _join_known(_format_value("{:,} corrected", corrected), _format_value("{:,} not", uncorrected))
 
 
 def _list_nvlink_facts(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
@@ -125,7 +137,7 @@ def _list_nvlink_facts(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
     Links with unknown traffic are left out.
     """
     if links:
-        down = _join(*(str(link.link) for link in links if not link.active))
+        down = _join_known(*(str(link.link) for link in links if not link.active))
         up = sum(link.active for link in links)
         yield "NVLinks", f"{up} of {len(links)} up" + (f"; down: {down}" if down else "")
     for link in links:
@@ -144,8 +156,8 @@ def _format_with_limit(write: Callable[[float], str], value: float | None, limit
     return None if value is None else write(value) + (f" of {write(limit)}" if limit else "")
 
 
-def _join(*parts: str | None) -> str:
-    return ", ".join(filter(None, parts))
+def _join_known(*texts: str | None) -> str:
+    return ", ".join(filter(None, texts))
 
 
 def _format_sum(*counts: int | None) -> str:
@@ -153,20 +165,24 @@ def _format_sum(*counts: int | None) -> str:
     return f"{sum(filter(None, counts)):,}" if any(count is not None for count in counts) else ""
 
 
-def _format_on_or_off(on: bool | None) -> str:
-    return "" if on is None else "on" if on else "off"
+def _format_on_or_off(is_on: bool | None) -> str:
+    if is_on is None:
+        return ""
+    return "on" if is_on else "off"
 
 
 def _create_matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]) -> list[Column]:
     """Return the columns of the matrix of links: a row for each GPU, its links, NUMA node and cores."""
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     affinities = {affinity.index: affinity for affinity in topology.affinities}
+
+    def format_cell(row: int, column: int) -> str | None:
+        if row == column:
+            return "×"
+        return _format_link(pairs.get((min(row, column), max(row, column))))  # the lower index comes first
+
     columns = [Column("", [f"GPU {names[index]}" for index in indices], is_name=True)]
-    for other in indices:
-        cells = [
-            _format_link(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices
-        ]
-        columns.append(Column(names[other], cells))
+    columns += [Column(names[column], [format_cell(row, column) for row in indices]) for column in indices]
     known = [affinities.get(index, GpuAffinity(index=index)) for index in indices]
     cores = [affinity.cores or None for affinity in known]
     nodes = [None if affinity.numa_node is None else str(affinity.numa_node) for affinity in known]

@@ -53,23 +53,20 @@ def create_table(columns: Sequence[Column], width: int) -> Table:
 
     If the space is not sufficient, names are cropped, then bars are dropped, and then the last columns except names.
     """
-    shown = [column for column in columns if any(column.cells)]
-    while (
-        _compute_width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS
-    ):  # drop the last column that holds no names
-        del shown[max(index for index, column in enumerate(shown) if not column.is_name)]
-    bar_count = max(1, sum(bool(column.fractions) for column in shown))
-    bar_width = min(
-        MAX_BAR_WIDTH, max(MIN_BAR_WIDTH, (width - _compute_width(shown, cropped=False)) // bar_count - GAP)
-    )
-    has_bars = _compute_width(shown, cropped=True) + bar_count * (bar_width + GAP) <= width
+    visible = [column for column in columns if any(column.cells)]
+    while _compute_width(visible, cropped=True) > width and len(visible) > MIN_COLUMNS:
+        del visible[max(index for index, column in enumerate(visible) if not column.is_name)]
+    bar_count = max(1, sum(bool(column.fractions) for column in visible))
+    free_width_per_bar = (width - _compute_width(visible, cropped=False)) // bar_count
+    bar_width = min(MAX_BAR_WIDTH, max(MIN_BAR_WIDTH, free_width_per_bar - GAP))
+    has_bars = _compute_width(visible, cropped=True) + bar_count * (bar_width + GAP) <= width
     grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    rows: list[list[Bar | Text]] = [[] for _ in shown[0].cells]
-    for column in shown:
+    rows: list[list[Bar | Text]] = [[] for _ in visible[0].cells]
+    for column in visible:
         title = column.title
         if column.fractions and has_bars:
             grid.add_column(title, width=max(bar_width, len(title)))
-            title = ""
+            title = ""  # the title is above the bars, not above the texts next to them
             for row, fraction in zip(rows, column.fractions, strict=True):
                 row.append(Text() if fraction is None else Bar(1, 0, fraction, bgcolor="bright_black"))
         min_width = column.width(cropped=True)

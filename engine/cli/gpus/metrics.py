@@ -40,7 +40,7 @@ class MetricsServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, port: int, interval_s: float) -> None:
         self._max_age_s = MAX_AGE_INTERVALS * interval_s
-        self._first = threading.Event()  # set once there is a snapshot
+        self._has_snapshot = threading.Event()
         self._latest: tuple[Snapshot, float] | None = None  # latest snapshot, and the time of its arrival
         super().__init__((ADDRESS, port), _Handler)
         self.url = f"http://{ADDRESS}:{self.server_address[1]}{PATH}"
@@ -58,11 +58,14 @@ class MetricsServer(socketserver.ThreadingTCPServer):
     def set_snapshot(self, snapshot: Snapshot) -> None:
         """Store the snapshot whose metrics are returned from now on."""
         self._latest = (snapshot, time.monotonic())
-        self._first.set()
+        self._has_snapshot.set()
 
     def create_response(self) -> tuple[HTTPStatus, str]:
-        """Return the HTTP status and the text with the metrics, or the reason why there are none."""
-        if not self._first.wait(FIRST_TIMEOUT_S) or self._latest is None:
+        """Return the HTTP status and the text with the metrics, or the reason why there are none.
+
+        This waits up to `FIRST_TIMEOUT_S` for the first snapshot.
+        """
+        if not self._has_snapshot.wait(FIRST_TIMEOUT_S) or self._latest is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered yet.\n"
         snapshot, received_at = self._latest
         age_s = time.monotonic() - received_at

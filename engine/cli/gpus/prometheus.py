@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
+from engine.checks.gpu_checks import physical_gpu
 from engine.contract.devices import Gpu, NvLink, Snapshot, Throttle
 from engine.gpus.quantities import MIB
 
@@ -36,7 +37,7 @@ class Metric(NamedTuple):
     def read(self, gpu: Gpu) -> float | None:
         """Return the value to export for a GPU, or None if it is unknown."""
         value = attrgetter(self.source)(gpu)
-        if self.source == "xids":
+        if self.source == "xids":  # the last one, as in dcgm-exporter
             value = value[-1].number if value else None
         elif self.source == "compute_mode":
             value = _COMPUTE_MODES.get(value)
@@ -79,8 +80,8 @@ def _format_host(snapshot: Snapshot) -> Iterator[str]:
 
 def _format_gpus(snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines of the metrics about the GPUs. Lost and sleeping GPUs have only their state."""
-    current = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # otherwise the readings are old
-    gpus = [(gpu, _create_labels(gpu, snapshot)) for gpu in current]
+    current_gpus = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # otherwise the readings are old
+    gpus = [(gpu, _create_labels(gpu, snapshot)) for gpu in current_gpus]
     lost = [(labels, gpu.lost) for gpu, labels in gpus]
     yield from _format_metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", lost)
     asleep = [(labels, gpu.asleep) for gpu, labels in gpus]
@@ -105,15 +106,13 @@ def _create_labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
 
     A MIG instance has the number and UUID of its parent GPU, its profile, and its instance ids.
     """
-    parent = gpu
-    if gpu.mig is not None:
-        parent = next((other for other in snapshot.gpus if other.uuid == gpu.mig.parent_uuid), gpu)
+    physical = physical_gpu(gpu, snapshot)
     labels = {
-        "gpu": str(parent.nvml_index),
+        "gpu": str(physical.nvml_index),
         "UUID": gpu.mig.parent_uuid if gpu.mig is not None else gpu.uuid,
-        "pci_bus_id": parent.pci_bus_id or "",
-        "device": f"nvidia{parent.nvml_index}",
-        "modelName": parent.name,
+        "pci_bus_id": physical.pci_bus_id or "",
+        "device": f"nvidia{physical.nvml_index}",
+        "modelName": physical.name,
     }
     if gpu.mig is not None:
         labels |= {"GPU_I_PROFILE": gpu.mig.profile, "GPU_I_ID": str(gpu.mig.gpu_instance)}

@@ -21,17 +21,20 @@ class Remark(NamedTuple):
 def number_gpus(gpus: Sequence[Gpu]) -> dict[str, str]:
     """Return the displayed number of each GPU by its UUID.
 
-    It is the CUDA index, as used by `--devices`, or NVML's index if CUDA does not list the GPU. A MIG instance has the
-    index of its GPU followed by the index of the instance: "0/3".
+    It is the CUDA index, as used by `--devices`, and a dash if CUDA doesn't list the GPU. If CUDA's indices are unknown
+    for all GPUs, it is NVML's index. A MIG instance has the number of its GPU followed by its own: "0/3".
     """
-    has_cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
+    is_cuda_order_known = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
     numbers: dict[str, str] = {}
-    for gpu in gpus:
-        index = gpu.cuda_index if has_cuda else gpu.nvml_index
-        numbers[gpu.uuid] = NOT_KNOWN if index is None else str(index)
+    for gpu in gpus:  # NVML lists a GPU before its instances
         if gpu.mig is not None:
-            instance = f"{gpu.mig.gpu_instance}" + (f"/{gpu.mig.compute_instance}" if gpu.mig.compute_instance else "")
-            numbers[gpu.uuid] = f"{numbers.get(gpu.mig.parent_uuid, NOT_KNOWN)}/{instance}"
+            number = f"{numbers.get(gpu.mig.parent_uuid, NOT_KNOWN)}/{gpu.mig.gpu_instance}"
+            if gpu.mig.compute_instance:  # not for the first one, 0
+                number += f"/{gpu.mig.compute_instance}"
+            numbers[gpu.uuid] = number
+        else:
+            index = gpu.cuda_index if is_cuda_order_known else gpu.nvml_index
+            numbers[gpu.uuid] = NOT_KNOWN if index is None else str(index)
     return numbers
 
 

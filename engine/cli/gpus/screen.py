@@ -20,6 +20,8 @@ WIDTH = 100
 
 
 class _Console(Console):
+    """Console that leaves the handling of a closed pipe to `engine.cli.main`."""
+
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError again, which rich would turn into an exit of the process."""
         raise  # noqa: PLE0704  (called in an except block; `main` handles it)
@@ -32,33 +34,33 @@ def create_console(stream: TextIO) -> Console:
 
 
 @contextmanager
-def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
+def full_screen(console: Console) -> Iterator[Callable[[RenderableType], None]]:
     """Switch to the terminal's alternate screen inside the context, and yield the function that draws on it.
 
     SIGTERM and a closed terminal raise SystemExit in the context, so that the terminal is restored.
     """
     end_signals = [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
-    handlers = {number: signal.signal(number, _exit) for number in end_signals}
+    previous_handlers = {number: signal.signal(number, _exit) for number in end_signals}
     with _hidden_keys():
-        to.set_alt_screen(True)
-        to.show_cursor(False)
+        console.set_alt_screen(True)
+        console.show_cursor(False)
         try:
-            yield lambda content: _redraw(to, content)
+            yield lambda content: _redraw(console, content)
         finally:
             with suppress(OSError):  # the terminal was closed
-                to.show_cursor(True)
-                to.set_alt_screen(False)
-            for number, handler in handlers.items():
+                console.show_cursor(True)
+                console.set_alt_screen(False)
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
 
 
-def _redraw(to: Console, content: RenderableType) -> None:
+def _redraw(console: Console, content: RenderableType) -> None:
     """Draw `content` over the previous content. If not all lines fit, the last one shows the number of hidden lines."""
-    lines, rows = to.render_lines(content), to.height
+    lines, rows = console.render_lines(content), console.height
     if len(lines) > rows:
-        hidden = len(lines) - rows + 1
-        lines[rows - 1 :] = [[Segment(f"… {hidden} more lines: a taller terminal shows them", Style(dim=True))]]
-    to.update_screen_lines(Segment.set_shape(lines, to.width, rows))
+        hidden_count = len(lines) - rows + 1  # the last visible line is used for the notice
+        lines[rows - 1 :] = [[Segment(f"… {hidden_count} more lines: a taller terminal shows them", Style(dim=True))]]
+    console.update_screen_lines(Segment.set_shape(lines, console.width, rows))
 
 
 @contextmanager
@@ -70,9 +72,9 @@ def _hidden_keys() -> Iterator[None]:
     import termios
 
     previous = termios.tcgetattr(sys.stdin)
-    quiet = list(previous)
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(sys.stdin, termios.TCSANOW, quiet)
+    without_echo = list(previous)
+    without_echo[3] &= ~termios.ECHO  # index 3 has the local modes
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, without_echo)
     try:
         yield
     finally:

@@ -38,6 +38,7 @@ class View:
         self._details = details
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the parts of the view, as required by rich."""
         snapshot, width = self._snapshot, options.max_width
         numbers = number_gpus(snapshot.gpus)
         yield format_line(_format_title(snapshot), "dim")
@@ -57,17 +58,21 @@ def format_gib(used: int | None, total: int | None) -> str | None:
     """Format used and total memory as "41.2 / 140.4 GiB". Returns None if both are unknown."""
     if used is None and total is None:
         return None
-    amount = NOT_KNOWN if used is None else f"{used / GIB:.1f}"
-    limit = "" if total is None else f"{total / GIB:.1f}"
-    return f"{amount.rjust(len(limit))}{f' / {limit}' if limit else ''} GiB"
+    used_text = NOT_KNOWN if used is None else f"{used / GIB:.1f}"
+    if total is None:
+        return f"{used_text} GiB"
+    total_text = f"{total / GIB:.1f}"
+    return f"{used_text.rjust(len(total_text))} / {total_text} GiB"
 
 
 def _format_title(snapshot: Snapshot) -> str:
     nvml = snapshot.nvml
-    parts = [snapshot.host, format_clock_time(snapshot.time)]
-    parts += [f"driver {nvml.driver_version}"] if nvml.driver_version else []
-    parts += [f"CUDA {nvml.cuda_version}"] if nvml.cuda_version else []
-    return " · ".join(parts)
+    facts = [snapshot.host, format_clock_time(snapshot.time)]
+    if nvml.driver_version:
+        facts.append(f"driver {nvml.driver_version}")
+    if nvml.cuda_version:
+        facts.append(f"CUDA {nvml.cuda_version}")
+    return " · ".join(facts)
 
 
 def _render_devices(
@@ -94,20 +99,25 @@ def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Colu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
     temperatures = [*(gpu.temperature_c for gpu in gpus), cpu.temperature_c]
-    names = [*map(_format_name, gpus)]
+    names = [_format_name(gpu) for gpu in gpus]
     cpu_name = f"{len(cpu.core_load_percent)} cores, {cpu.name}"
-    names.append(shorten(cpu_name, max(MAX_CPU_NAME, *map(len, names)), placeholder=" …") if names else cpu_name)
-    memory = [*((gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus)]
-    memory += [(cpu.memory_used_bytes, cpu.memory_total_bytes)]
+    if gpus:
+        cpu_name = shorten(cpu_name, max(MAX_CPU_NAME, *map(len, names)), placeholder=" …")
+    used_and_total = [(gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus]
+    used_and_total.append((cpu.memory_used_bytes, cpu.memory_total_bytes))
     return [
         Column("GPU", [*(numbers[gpu.uuid] for gpu in gpus), "CPU"]),
-        Column("Name", names, is_name=True),
+        Column("Name", [*names, cpu_name], is_name=True),
         Column(
             "Use",
             [_format_fixed_width(load, "%", 3) for load in loads],
             [_compute_fraction(load, 100) for load in loads],
         ),
-        Column("Memory", [format_gib(*pair) for pair in memory], [_compute_fraction(*pair) for pair in memory]),
+        Column(
+            "Memory",
+            [format_gib(used, total) for used, total in used_and_total],
+            [_compute_fraction(used, total) for used, total in used_and_total],
+        ),
         Column("Temp", [_format_fixed_width(value, "°C", 2) for value in temperatures]),
         Column("Power", [*(_format_power(gpu) for gpu in gpus), ""]),
         Column("NVML", [*(str(gpu.nvml_index) for gpu in gpus), ""] if orders_differ else []),
@@ -131,8 +141,10 @@ def _format_power(gpu: Gpu) -> str | None:
     """Format the power of a GPU with its limit, or return None if the power is unknown."""
     if gpu.power_w is None:
         return None
-    limit = "" if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f}"
-    return f"{gpu.power_w:{max(3, len(limit))}.0f}{f' / {limit}' if limit else ''} W"
+    if gpu.power_limit_w is None:
+        return f"{gpu.power_w:3.0f} W"
+    limit = f"{gpu.power_limit_w:.0f}"
+    return f"{gpu.power_w:{max(3, len(limit))}.0f} / {limit} W"
 
 
 def _compute_fraction(used: float | None, total: float | None) -> float | None:
