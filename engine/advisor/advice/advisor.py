@@ -54,6 +54,8 @@ VARY_WITHIN = 1.15
 SUPERLINEAR = 1.1
 """Maximum plausible speedup per device. Above it, the measurement on one device is repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
+SLOWER_AT_BEST = "What their parts cost makes them slower than the fastest, at best."
+VARIES_SLOWER = "They vary a setting of a setup that is slower than others, or was not tried."
 
 _Send = Callable[[AdviceProgress], object]
 
@@ -136,7 +138,10 @@ class _Advisor:
                 self._queue_setup(setup)
 
     def _queue_setup(self, setup: Setup) -> None:
-        """Queue a setup that fits in memory. Otherwise, leave it out, and queue a variant of it that needs less."""
+        """Queue a setup that fits in memory. Otherwise, leave it out, and queue a variant of it that needs less.
+
+        A setup that is a variant itself is only left out.
+        """
         state, contender = self.state, Contender(setup, estimated=self._estimate(setup.job))
         if self._fits(contender):
             state.queue.append(contender)
@@ -156,7 +161,8 @@ class _Advisor:
         for smaller in list_smaller_setups(setup, self._request.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
             # Activation checkpointing has no estimate, and no effect, if the model has no blocks.
-            has_no_blocks = footprint is not None and footprint.activations is not None and contender.estimated is None
+            can_estimate = footprint is not None and footprint.activations is not None
+            has_no_blocks = can_estimate and contender.estimated is None
             if self._fits(contender, margin=1 / ESTIMATE_MARGIN) and not has_no_blocks:
                 yield contender
 
@@ -199,6 +205,7 @@ class _Advisor:
         while queue:
             contender = queue.pop(0)
             if not contender.trials and not self._may_be_fastest(contender):
+                self.state.leave_out("cost", contender.setup, SLOWER_AT_BEST)
                 continue
             if not self._has_time(contender, round_index):
                 # Contenders with earlier trials are already among the state's contenders.
@@ -206,7 +213,7 @@ class _Advisor:
                 return False
             self._run_trial(contender, round_index, folder, len(queue))
             if round_index == 0 and contender.state == "too_large":  # try a smaller variant next
-                queue[:0] = self._find_replacement(contender)
+                queue[:0] = self._create_replacement(contender)
         return True
 
     def _select_contenders(self, round_index: int) -> list[Contender]:
@@ -223,14 +230,15 @@ class _Advisor:
             return sorted((each for each in queued if not each.setup.base_name), key=self._estimate_min_step_s)
         running = [each for each in state.contenders if each.state == "measured"]
         bases = [each for each in running if not each.setup.base_name]
-        fastest = min((each.step_s for each in bases), default=0.0)
-        near = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * fastest}
-        varied = [each for each in queued if each.setup.base_name in near]
-        for each in queued:
-            if each.setup.base_name not in near:
-                reason = "They vary a setting of a setup that is slower than others, or was not tried."
-                state.leave_out("cost", each.setup, reason)
-        return [*varied, *running, *self._find_one_device_repeat()]
+        min_step_s = min((each.step_s for each in bases), default=0.0)
+        fastest_names = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * min_step_s}
+        promising_variants = []
+        for variant in queued:
+            if variant.setup.base_name in fastest_names:
+                promising_variants.append(variant)
+            else:
+                state.leave_out("cost", variant.setup, VARIES_SLOWER)
+        return [*promising_variants, *running, *self._find_one_device_repeat()]
 
     def _find_one_device_repeat(self) -> list[Contender]:
         """Return a list with the contender on one device if a trial must check its measurement, otherwise [].
@@ -264,7 +272,7 @@ class _Advisor:
                 self._calibrate(contender)
                 return
             if contender.state == "too_large":
-                singles = self._find_replacement(contender)
+                singles = self._create_replacement(contender)
                 state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
@@ -279,7 +287,7 @@ class _Advisor:
         for contender in queued:  # none of them has been tried yet
             self._queue_setup(contender.setup)
 
-    def _find_replacement(self, failed: Contender) -> list[Contender]:
+    def _create_replacement(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
         It is the first variant whose estimate is unknown, or lower by the factor `ESTIMATE_MARGIN`. If there is none
@@ -287,18 +295,20 @@ class _Advisor:
         the list is empty. The replacement is counted in `state.considered`.
         """
         state = self.state
-        known = {each.setup.job for each in (*state.contenders, *state.queue)}
-        variants = [each for each in self._list_fitting_variants(failed.setup) if each.setup.job not in known]
-        smaller = [
-            each
-            for each in variants
-            if each.estimated is None or failed.estimated is None
-            or ESTIMATE_MARGIN * each.estimated <= failed.estimated
-        ]  # fmt: skip
-        if not smaller and not any(each.steps for each in state.contenders):
-            smaller = variants[1:] or variants
-        state.considered += len(smaller[:1])
-        return smaller[:1]
+        known_jobs = {each.setup.job for each in (*state.contenders, *state.queue)}
+        variants = [each for each in self._list_fitting_variants(failed.setup) if each.setup.job not in known_jobs]
+
+        def is_clearly_smaller(variant: Contender) -> bool:
+            if variant.estimated is None or failed.estimated is None:
+                return True
+            return ESTIMATE_MARGIN * variant.estimated <= failed.estimated
+
+        suitable = list(filter(is_clearly_smaller, variants))
+        if not suitable and not any(each.steps for each in state.contenders):
+            suitable = variants[1:] or variants
+        replacement = suitable[:1]
+        state.considered += len(replacement)
+        return replacement
 
     # Trials
 
@@ -319,16 +329,15 @@ class _Advisor:
         state, job = self.state, contender.setup.job
         if contender not in state.contenders:
             state.contenders.append(contender)
-        fastest = min((each.step_s for each in state.contenders), default=float("inf"))
+        fastest_s = min(each.step_s for each in state.contenders)  # infinite before the first measurement
+        has_unmeasured_link = len(job.parallel.devices) > 1 and state.link is None
         request = TrialRequest(
             min_steps=MIN_STEPS * 2**round_index,
             seconds=MIN_SECONDS * 2**round_index,
             # Without a measured step to compare with, slower steps would leave too little time for other trials.
-            give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
+            give_up_s=DROP_FACTOR * fastest_s if fastest_s < float("inf") else self._remaining_s / 4,
             times_smaller=time_quarter_batch,
-            times_link=len(job.parallel.devices) > 1
-            and state.link is None
-            and self._get_strategy(job).process_per_device,
+            times_link=has_unmeasured_link and self._get_strategy(job).process_per_device,
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
@@ -341,24 +350,24 @@ class _Advisor:
         """Return True if a lower bound for the contender's step time does not exceed the fastest measured step.
 
         If setups with the same strategy and number of devices were measured, the bound is raised accordingly. The result
-        is always True with bf16. If it is False, the contender is recorded as left out.
+        is always True with bf16, for which the computing time is not predicted.
         """
-        state, setup = self.state, contender.setup
-        measured = [each for each in state.contenders if each.steps]
-        fastest = min((each.step_s for each in measured), default=float("inf"))
-        bound = self._estimate_min_step_s(contender)
-
-        def kind(job: Job) -> tuple[str, int]:
-            return job.resolved_strategy, len(job.parallel.devices)
-
-        siblings = [each for each in measured if kind(each.setup.job) == kind(setup.job)]
-        if siblings and not setup.base_name:
-            scaled = min(each.step_s * bound / max(1e-9, self._estimate_min_step_s(each)) for each in siblings)
-            bound = max(bound, OPTIMISM * scaled)
-        if bound <= fastest or setup.job.precision.name == "bf16":  # the computing time is not predicted
+        job = contender.setup.job
+        if job.precision.name == "bf16":
             return True
-        state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
-        return False
+        measured = [each for each in self.state.contenders if each.steps]
+        fastest_s = min((each.step_s for each in measured), default=float("inf"))
+        bound_s = self._estimate_min_step_s(contender)
+        siblings = [
+            each
+            for each in measured
+            if each.setup.job.resolved_strategy == job.resolved_strategy
+            and len(each.setup.job.parallel.devices) == len(job.parallel.devices)
+        ]
+        if siblings and not contender.setup.base_name:
+            ratios = [each.step_s / max(1e-9, self._estimate_min_step_s(each)) for each in siblings]
+            bound_s = max(bound_s, OPTIMISM * min(ratios) * bound_s)
+        return bound_s <= fastest_s
 
     def _estimate_min_step_s(self, contender: Contender) -> float:
         """Return a lower bound for the duration of a step in seconds, or 0 if no step on one device was measured."""
@@ -370,7 +379,7 @@ class _Advisor:
         durations_s = [each.wall_s for each in self.state.contenders if each.wall_s]
         mean_s = sum(durations_s) / len(durations_s) if durations_s else DEFAULT_TRIAL_S
         # The steps of the contender's last trial took half of the time that those of this round will take.
-        added_s = MIN_SECONDS * (2**round_index - 2 ** (round_index - 1))
+        added_s = MIN_SECONDS * 2**round_index / 2
         expected_s = (contender.wall_s or mean_s) + added_s
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._request.seconds
 
@@ -380,9 +389,11 @@ class _Advisor:
         phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_DIVISOR))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
         if result is not None:
-            self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
+            self.state.rehearsal, self.state.startup_s = result
+            self.state.rehearsed = best
 
     def _get_strategy(self, job: Job) -> StrategyEntry:
+        """Return the catalogue entry of the job's strategy, which the catalogue must list."""
         entry = self._catalogue.strategy(job.resolved_strategy)
         assert entry is not None
         return entry
@@ -393,10 +404,12 @@ class _Advisor:
         `contenders_left` of them still wait for a trial in this round, and `trying` is in a trial.
         """
         state = self.state
-        table = tuple(
-            msgspec.structs.replace(state.create_row(each), **({"state": "trying"} if each is trying else {}))
-            for each in [*rank(state.contenders), *state.queue]
-        )
+        table = []
+        for contender in (*rank(state.contenders), *state.queue):
+            row = state.create_row(contender)
+            if contender is trying:
+                row = msgspec.structs.replace(row, state="trying")
+            table.append(row)
         remaining_s = max(0.0, self._remaining_s)
         progress = AdviceProgress(
             fraction=min(1.0, 1 - remaining_s / self._request.seconds),
@@ -404,6 +417,6 @@ class _Advisor:
             seconds_left=remaining_s,
             considered=state.considered,
             left=contenders_left,
-            table=table,
+            table=tuple(table),
         )
         self._send(progress)

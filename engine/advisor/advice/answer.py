@@ -16,6 +16,7 @@ from engine.advisor.advice.setups import describe_devices
 from engine.advisor.advice.state import AdviceState
 from engine.checks.findings.ranking import LONG_WAIT, explain_failure, explain_ranking, list_remedies
 from engine.contract.advice import Advice, AdviceRequest, Candidate, MachinesPrediction, Network
+from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import FIELDS
 from engine.supervisor.environment import describe_environment
 from engine.system import paths
@@ -68,7 +69,7 @@ def load_cached(request: AdviceRequest) -> CachedAdvice | None:
 
 
 def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
-    """Save an answer if the cache folder is writable."""
+    """Save an answer in the cache. If the cache folder can't be written, do nothing."""
     with suppress(OSError):
         file = _get_cache_path(request)
         paths.make_private_folder(file.parent)
@@ -83,9 +84,11 @@ def _get_cache_path(request: AdviceRequest) -> Path:
         for name, field in FIELDS.items()
         if name not in _IRRELEVANT and field.group not in ("schedule", "checkpoints", "faults")
     }
-    parts_trained = job.unfreezes_backbone, job.model.freeze_epochs >= job.training.epochs
+    # The number of epochs is irrelevant, except for which parts of the model are trained.
+    is_unfrozen, is_frozen_throughout = job.unfreezes_backbone, job.model.freeze_epochs >= job.training.epochs
+    trained_parts = (is_unfrozen, is_frozen_throughout)
     key = msgspec.json.encode(
-        [_FORMAT, relevant, parts_trained, job.options, job.model.model_file_sha256, read_versions(), read_hardware()]
+        [_FORMAT, relevant, trained_parts, job.options, job.model.model_file_sha256, read_versions(), read_hardware()]
     )
     return paths.cache_folder() / "advice" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 
@@ -104,13 +107,17 @@ def adapt_cached(request: AdviceRequest, cached: CachedAdvice) -> Advice:
 
 def _scale_to_epochs(row: Candidate, epochs: int) -> Candidate:
     """Return a copy of a candidate whose total time is that for `epochs` epochs."""
-    if (spent := row.time) is None:
+    if row.time is None:
         return row
-    total = spent.start_s + epochs * (spent.steps * spent.step_s + spent.validation_s)
-    return msgspec.structs.replace(row, time=msgspec.structs.replace(spent, epochs=epochs, total_s=total))
+    total_s = row.time.start_s + epochs * (row.time.steps * row.time.step_s + row.time.validation_s)
+    return msgspec.structs.replace(row, time=msgspec.structs.replace(row.time, epochs=epochs, total_s=total_s))
 
 
 def create_answer(state: AdviceState) -> Advice:
+    """Create the advisor's answer from the measurements in `state`.
+
+    If the fastest contender was marked as slower, it is marked as measured.
+    """
     tried = rank(state.contenders)
     fits = bool(tried and tried[0].steps)  # True if steps of the fastest contender were timed
     if fits and tried[0].state == "slower":
@@ -141,10 +148,9 @@ def create_answer(state: AdviceState) -> Advice:
 
 def _exceeds_one_device(state: AdviceState) -> bool:
     """Return True if the requested job does not fit in the memory of one device."""
-    too_large = [each.setup for each in state.contenders if each.state == "too_large"]
-    return any(len(setup.job.parallel.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
-        kind == "memory" and name.startswith("Single device") for kind, name, _ in state.left_out
-    )
+    tried = [each.setup for each in state.contenders if each.state == "too_large"]
+    untried = [each.setup for each in state.left_out if each.kind == "memory"]
+    return any(len(setup.job.parallel.devices) == 1 and not setup.saves_memory for setup in (*tried, *untried))
 
 
 def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
@@ -153,11 +159,14 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     They are predicted from the measured parts of the steps. `tried` has the tried contenders, fastest first.
     """
     costs, best = state.costs, tried[0]
-    plain = [each for each in tried if each.steps and not each.setup.base_name]
-    several, alone = (
-        next((each for each in plain if each.setup.job.resolved_strategy == strategy.id), None)
-        for strategy in (state.catalogue.recommended_strategy("replicate"), state.catalogue.recommended_strategy())
-    )
+
+    def find_fastest(strategy: StrategyEntry) -> Contender | None:
+        """Return the fastest measured base setup with this strategy, or None if there is none."""
+        measured = (each for each in tried if each.steps and not each.setup.base_name)
+        return next((each for each in measured if each.setup.job.resolved_strategy == strategy.id), None)
+
+    several = find_fastest(state.catalogue.recommended_strategy("replicate"))
+    alone = find_fastest(state.catalogue.recommended_strategy())
     if costs is None or several is None or alone is None:
         return
     # The model of a step: fixed cost, cost per image divided by the number of devices, and communication.
@@ -168,7 +177,8 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     if communication_s <= 0 or not saved_per_image_s:
         return
     break_even = communication_s / saved_per_image_s  # batch size for which several devices are as fast as one
-    rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", describe_devices(several.setup.job)
+    rounded = f"{float(f'{break_even:.2g}'):,.0f}"  # to two significant digits
+    devices = describe_devices(several.setup.job)
     on_one_device = len(best.setup.job.parallel.devices) == 1
     # The prediction is not reliable for batches that are much larger than those measured.
     if on_one_device and batch < break_even < 64 * batch:
@@ -190,9 +200,8 @@ def _predict_machines(request: AdviceRequest, first: Candidate, step: Step | Non
     if request.machines < 2 or step is None or first.time is None:
         return ()
     counts = {request.machines, *(2**power for power in range(1, request.machines.bit_length()))}
-    batch_size, network, spent = request.job.training.batch_size, request.network or DEFAULT_NETWORK, first.time
+    batch_size, network, time_alone = request.job.training.batch_size, request.network or DEFAULT_NETWORK, first.time
+    steps = time_alone.epochs * time_alone.steps
     return tuple(
-        predict(step, batch_size, count, network, total_s=spent.total_s, steps=spent.epochs * spent.steps)
-        for count in sorted(counts)
-        if count <= request.machines
+        predict(step, batch_size, count, network, total_s=time_alone.total_s, steps=steps) for count in sorted(counts)
     )

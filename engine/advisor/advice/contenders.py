@@ -62,7 +62,9 @@ class Contender:
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
         load_s = self.setup.job.training.batch_size / self.measured.load_rate
-        return load_s if CPU in self.setup.job.parallel.devices else max(0.0, load_s - statistics.median(self.steps))
+        if CPU in self.setup.job.parallel.devices:
+            return load_s
+        return max(0.0, load_s - statistics.median(self.steps))
 
     @property
     def step_s(self) -> float:
@@ -74,9 +76,13 @@ class Contender:
         """Speed with its confidence interval, or zeros if no step was timed."""
         if not self.steps:
             return Speed(0.0, 0.0, 0.0)
-        half = half_width(self.steps)
+        half_s = half_width(self.steps)
         images = self.setup.job.training.batch_size
-        return Speed(images / self.step_s, images / (self.step_s + half), images / max(1e-9, self.step_s - half))
+        return Speed(
+            median=images / self.step_s,
+            low=images / (self.step_s + half_s),
+            high=images / max(1e-9, self.step_s - half_s),
+        )
 
 
 def half_width(steps: Sequence[float]) -> float:
@@ -90,13 +96,14 @@ def half_width(steps: Sequence[float]) -> float:
     typical = [each for each in steps if each < 2 * median]
     if len(typical) < 2:
         return median / 4  # a wide guess, since one duration shows no spread
-    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    t = z + (z**3 + z) / 4 / (len(typical) - 1)
-    return max(MIN_HALF_WIDTH * median, t * 1.253 * statistics.stdev(typical) / math.sqrt(len(typical)))
+    normal_quantile = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    t_quantile = normal_quantile + (normal_quantile**3 + normal_quantile) / 4 / (len(typical) - 1)
+    standard_error = 1.253 * statistics.stdev(typical) / math.sqrt(len(typical))
+    return max(MIN_HALF_WIDTH * median, t_quantile * standard_error)
 
 
 def rank(contenders: Sequence[Contender]) -> list[Contender]:
-    """Sort contenders by speed, fastest first. Contenders that failed or did not fit in memory come last."""
+    """Return the contenders by speed, fastest first. Contenders without timed steps come last."""
     return sorted(contenders, key=lambda each: (not each.steps, -each.speed.median))
 
 
@@ -111,7 +118,8 @@ def drop_slow(running: Sequence[Contender]) -> list[Contender]:
     for each in running:
         is_outside = each is not best and each.speed.high < best.speed.low
         is_slow = each.step_s > DROP_FACTOR * best.step_s
-        if (is_slow and is_outside) or (each.trials > 1 and (is_slow or is_outside)):
+        is_dropped = (is_slow or is_outside) if each.trials > 1 else (is_slow and is_outside)
+        if is_dropped:
             each.state = "slower"
             each.why = f"{percent(1 - each.speed.median / best.speed.median)} slower than {best.setup.name}."
         else:

@@ -65,7 +65,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     data_parallel_size = count if strategy.splits_batch and not strategy.splits_model else arrangement.replicas
     batch_bytes = footprint.image_bytes * job.training.batch_size / data_parallel_size
     # Batches of both splits are prefetched as uint8, a quarter of the size of the floats in `image_bytes`.
-    loaded_bytes = len(("train", "val")) * (footprint.prefetched_batches + 1) * batch_bytes / 4
+    loaded_bytes = 2 * (footprint.prefetched_batches + 1) * batch_bytes / 4
     # One batch is prepared, one is used, and one is being released, as float32.
     float_bytes = 3 * batch_bytes
     total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + loaded_bytes + float_bytes
@@ -133,13 +133,15 @@ def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint:
     and `MAX_SCALE`, and the rest to other memory. If the activations are small, all of it is attributed to other
     memory.
     """
-    without, full = (estimate_bytes(job, strategy, footprint, Calibration(scale)) for scale in (0.0, 1.0))
-    if without is None or full is None or full <= without:
+    total = estimate_bytes(job, strategy, footprint, UNCALIBRATED)
+    without_activations = estimate_bytes(job, strategy, footprint, Calibration(scale=0.0))
+    if total is None or without_activations is None or total <= without_activations:
         return UNCALIBRATED
-    if full - without < MIN_ACTIVATIONS * measured_bytes:
-        return Calibration(1.0, measured_bytes - full)
-    scale = min(MAX_SCALE, max(MIN_SCALE, (measured_bytes - without) / (full - without)))
-    return Calibration(scale, measured_bytes - without - scale * (full - without))
+    activations = total - without_activations
+    if activations < MIN_ACTIVATIONS * measured_bytes:
+        return Calibration(1.0, measured_bytes - total)
+    scale = min(MAX_SCALE, max(MIN_SCALE, (measured_bytes - without_activations) / activations))
+    return Calibration(scale, measured_bytes - without_activations - scale * activations)
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,16 @@ def estimate_min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> floa
     count, arrangement = len(job.parallel.devices), compute_layout(job, strategy)
     if strategy.splits_model and not strategy.has_schedule:
         return costs.min_s  # devices compute one after another
-    compute = costs.min_s / count * (1 + bubble_ratio(job, strategy))
+    compute_s = costs.min_s / count * (1 + bubble_ratio(job, strategy))
     if count == 1 or costs.link is None or strategy.splits_model or strategy.splits_layers:
-        return compute
-    ring = (count - 1) / count
-    sent = 2 * costs.trained_bytes
+        return compute_s  # only the exchange of gradients and shards is predicted
+    # A ring of n devices sends (n - 1) / n of the bytes: twice for an all-reduce, once to gather or scatter shards.
+    ring_size, sent_bytes = count, 2 * costs.trained_bytes
     if strategy.shards_parameters:
-        shards = arrangement.group if strategy.has_replicas else count
-        ring, sent = (shards - 1) / shards, 2 * costs.parameter_bytes + costs.trained_bytes
-    # An all-reduce sends twice the ring's fraction, which its measured rate includes.
-    measured_ring = 2 * (costs.link.ranks - 1) / costs.link.ranks
-    return max(compute, costs.link.latency_s + ring * sent / (measured_ring * costs.link.bytes_per_second))
+        ring_size = arrangement.group if strategy.has_replicas else count
+        sent_bytes = 2 * costs.parameter_bytes + costs.trained_bytes
+    ring_fraction = (ring_size - 1) / ring_size
+    # The measured rate counts each byte of an all-reduce once, although this multiple of it is sent.
+    measured_fraction = 2 * (costs.link.ranks - 1) / costs.link.ranks
+    sending_s = ring_fraction * sent_bytes / (measured_fraction * costs.link.bytes_per_second)
+    return max(compute_s, costs.link.latency_s + sending_s)

@@ -67,24 +67,26 @@ def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
     for setup in (first, *_list_base_setups(requested, catalogue)):
         setups.setdefault(setup.job, setup)
     for setup in list(setups.values()):
-        for varied in () if setup.refusal or setup.base_name else _make_variants(setup, requested, catalogue):
-            setups.setdefault(varied.job, varied)
+        if not setup.refusal:
+            for variant in _make_variants(setup, requested, catalogue):
+                setups.setdefault(variant.job, variant)
     return list(setups.values())
 
 
 def device_counts(devices: int) -> list[int]:
     """Return the numbers of devices to try: all devices, and each smaller power of two."""
-    return sorted({devices, *(2**power for power in range(devices.bit_length()) if 2**power <= devices)})
+    return sorted({devices, *(2**power for power in range(devices.bit_length()))})
 
 
 def _list_base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
     """Yield the setups for each strategy and number of devices, also with each number of replicas and schedule."""
     for count in device_counts(len(requested.parallel.devices)):
         for strategy in catalogue.strategies:
-            if count < strategy.min_devices or (strategy.max_devices is not None and count > strategy.max_devices):
+            is_too_many = strategy.max_devices is not None and count > strategy.max_devices
+            if count < strategy.min_devices or is_too_many:
                 continue
             base = _switch_strategy(requested, strategy, requested.parallel.devices[:count])
-            for settings in _list_strategy_settings(base, strategy, count):
+            for settings in _list_strategy_settings(strategy, count):
                 yield _create_setup(base.with_fields(**settings), requested, catalogue)
 
 
@@ -99,19 +101,21 @@ def _switch_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str
     return requested.with_fields(strategy=strategy.id, devices=devices, **defaults)
 
 
-def _list_strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
+def _list_strategy_settings(strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
     """Yield the combinations of replicas and pipeline schedule to try with `strategy`, as job fields.
 
     `count` is the number of devices.
     """
-    replicas = [n for n in range(2, count // 2 + 1) if count % n == 0] if strategy.has_replicas else []
-    for copies in replicas or [base.parallel.replicas]:
-        settings: dict[str, Any] = {"replicas": copies} if replicas else {}
+    choices: list[dict[str, Any]] = [{}]
+    divisors = [number for number in range(2, count // 2 + 1) if count % number == 0]
+    if strategy.has_replicas and divisors:
+        choices = [{"replicas": divisor} for divisor in divisors]
+    for replicas in choices:
         if not strategy.has_schedule:
-            yield settings
+            yield replicas
             continue
         for schedule in SCHEDULE_TITLES:
-            yield settings | {"pipeline_schedule": schedule, "microbatches": None, "stages_per_device": None}
+            yield replicas | {"pipeline_schedule": schedule, "microbatches": None, "stages_per_device": None}
 
 
 def _make_variants(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
@@ -121,7 +125,7 @@ def _make_variants(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterat
     changes: list[dict[str, Any]] = []
     if job.training.accumulation > 1:
         changes.append({"accumulation": 1})
-    if job.precision.name == "auto" and not any(map(is_gpu, job.parallel.devices)):
+    if job.precision.name == "auto" and not any(map(is_gpu, job.parallel.devices)):  # on the CPU, auto means fp32
         changes.append({"precision": "bf16"})
     if job.parallel.activation_checkpointing:
         changes.append({"activation_checkpointing": False})
@@ -133,9 +137,9 @@ def _make_variants(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterat
         group = len(job.parallel.devices) // (job.parallel.replicas if strategy.has_replicas else 1)
         changes += [{"microbatches": each * group} for each in MICROBATCHES]
     for change in changes:
-        varied = _create_setup(job.with_fields(**change), requested, catalogue, base_name=setup.name)
-        if not varied.refusal:
-            yield varied
+        variant = _create_setup(job.with_fields(**change), requested, catalogue, base_name=setup.name)
+        if not variant.refusal:
+            yield variant
 
 
 def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
@@ -190,9 +194,9 @@ def _create_setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any)
     if job.parallel.cpu_offload:
         name_parts.append("offloaded")
     # Other strategies and devices have problems of their own, even if the requested ones have some, too.
-    before = {problem.field for problem in errors(problems(requested, catalogue))} - {"strategy", "devices"}
-    new = [problem for problem in errors(problems(job, catalogue)) if problem.field not in before]
-    return Setup(job, ", ".join(name_parts), refusal=new[0].message if new else "", **fields)
+    ignored_fields = {problem.field for problem in errors(problems(requested, catalogue))} - {"strategy", "devices"}
+    new_problems = [problem for problem in errors(problems(job, catalogue)) if problem.field not in ignored_fields]
+    return Setup(job, ", ".join(name_parts), refusal=new_problems[0].message if new_problems else "", **fields)
 
 
 def describe_devices(job: Job) -> str:

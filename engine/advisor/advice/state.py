@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from engine.advisor.advice.contenders import Contender, rank
 from engine.advisor.advice.estimates import UNCALIBRATED, Calibration, Costs
@@ -13,13 +13,22 @@ from engine.advisor.advice.trial_files import Footprint, LinkSpeed, Rehearsal
 from engine.contract.advice import AdviceRequest, Candidate, JobTime, SkippedCandidates
 from engine.contract.catalogue import Catalogue
 
-Kind = Literal["rules", "memory", "cost", "time"]
+SkipReason = Literal["rules", "memory", "cost", "time"]
+"""Kind of reason for which a setup is not tried, as in `SkippedCandidates.kind`."""
 
 _SUPERVISOR_START_S = 0.2
 """Time that a run's supervisor needs to write a log and open a socket, in seconds, without imports and workers."""
 
 _PARTS = ("start", "step", "data", "validation")
 """Names of the parts that the time for a job consists of."""
+
+
+class LeftOutSetup(NamedTuple):
+    """Setup that is not tried, with the kind of the reason and a sentence."""
+
+    kind: SkipReason
+    setup: Setup
+    why: str
 
 
 @dataclass
@@ -36,8 +45,7 @@ class AdviceState:
     """Contenders that wait for a trial."""
     contenders: list[Contender] = field(default_factory=list)
     """Contenders in a trial or after it."""
-    left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
-    """Setups that are not tried. Each has the kind of the reason, the name of the setup, and the reason."""
+    left_out: list[LeftOutSetup] = field(default_factory=list)
     link: LinkSpeed | None = None
     import_s: float = 0.0
     """Seconds that importing torch takes."""
@@ -48,9 +56,9 @@ class AdviceState:
     ended_by: Literal["settled", "time", "stopped"] = "time"
     took_s: float = 0.0
 
-    def leave_out(self, kind: Kind, setup: Setup, reason: str) -> None:
+    def leave_out(self, kind: SkipReason, setup: Setup, why: str) -> None:
         """Record that `setup` is not tried, for a reason of this kind."""
-        self.left_out.append((kind, setup.name, reason))
+        self.left_out.append(LeftOutSetup(kind, setup, why))
 
     def record_stop(self) -> None:
         """Record that the user stopped the trials.
@@ -73,12 +81,11 @@ class AdviceState:
 
         The result includes the setups in the queue, with the reason that the time was over.
         """
-        left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queue)]
-        reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
-        return tuple(
-            SkippedCandidates(kind, tuple(name for k, name, r in left_out if (k, r) == (kind, reason)), reason)
-            for kind, reason in reasons
-        )
+        in_queue = [LeftOutSetup("time", each.setup, "The time was up.") for each in self.queue]
+        names_by_reason: dict[tuple[SkipReason, str], list[str]] = {}
+        for kind, setup, why in (*self.left_out, *in_queue):
+            names_by_reason.setdefault((kind, why), []).append(setup.name)
+        return tuple(SkippedCandidates(kind, tuple(names), why) for (kind, why), names in names_by_reason.items())
 
     @property
     def fastest_on_one_device(self) -> Contender | None:
@@ -91,21 +98,20 @@ class AdviceState:
         first = next(filter(_is_measured_on_one_device, self.contenders), None)
         if first is None or first.measured is None or self.footprint is None:
             return None
-        fixed, measured = 0.0, first.measured
-        step, batch = first.step_s, first.setup.job.training.batch_size
+        fixed_s, measured = 0.0, first.measured
+        batch = first.setup.job.training.batch_size
         if measured.smaller_step_s is not None:
-            computing = step - first.wait_s
+            computing_s = first.step_s - first.wait_s
             # A line through the step times of the two batch sizes gives the time per image and the fixed time.
-            per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
-            fixed = max(0.0, computing - max(0.0, per_image) * batch)
-        footprint = self.footprint
+            per_image_s = (computing_s - measured.smaller_step_s) / (batch - measured.smaller_batch)
+            fixed_s = max(0.0, computing_s - max(0.0, per_image_s) * batch)
         return Costs(
-            step_s=step,
+            step_s=first.step_s,
             min_s=min(first.steps),
-            fixed_s=fixed,
+            fixed_s=fixed_s,
             link=self.link,
-            parameter_bytes=footprint.parameter_bytes,
-            trained_bytes=footprint.trained_bytes,
+            parameter_bytes=self.footprint.parameter_bytes,
+            trained_bytes=self.footprint.trained_bytes,
         )
 
     @property
@@ -114,19 +120,18 @@ class AdviceState:
         best = next((each for each in rank(self.contenders) if each.steps), None)
         if best is None or self.footprint is None:
             return None
-        fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
-        alone = self.fastest_on_one_device.measured if self.fastest_on_one_device is not None else None
-        backward = alone.backward_share if alone is not None else None
+        costs, alone = self.costs, self.fastest_on_one_device
+        backward_share = alone.measured.backward_share if alone is not None and alone.measured is not None else None
         return Step(
             seconds=best.step_s,
-            fixed_s=fixed,
+            fixed_s=min(costs.fixed_s, best.step_s) if costs is not None else 0.0,
             sent_bytes=self.footprint.trained_bytes,
             last_bytes=self.footprint.last_bytes,
-            backward_share=backward or BACKWARD,
+            backward_share=backward_share or BACKWARD,
         )
 
     def create_row(self, contender: Contender) -> Candidate:
-        """Convert a contender to a row of the answer's table."""
+        """Convert a contender to a row of the answer's table. Values that were not measured are left out."""
         speed, measured, alone = contender.speed, contender.measured, self.fastest_on_one_device
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why
@@ -155,27 +160,30 @@ class AdviceState:
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or contender.measured is None:
             return None
-        job, step = contender.setup.job, contender.step_s
+        job, step_s = contender.setup.job, contender.step_s
         steps = max(1, footprint.train_images // job.training.batch_size)
-        startup = self.startup_s if rehearsed is not None else contender.startup_s
-        start = _SUPERVISOR_START_S + self.import_s + startup
+        startup_s = self.startup_s if rehearsed is not None else contender.startup_s
+        start_s = _SUPERVISOR_START_S + self.import_s + startup_s
         measured = {"start", "step"}
         if rehearsal is None or rehearsed is None:
-            validation = footprint.val_images / job.training.batch_size * step / 3  # only the forward pass of a step
+            batches = footprint.val_images / job.training.batch_size
+            validation_s = batches * step_s / 3  # only the forward pass of a step
         else:
-            ratio = step / rehearsed.step_s
-            step = rehearsal.warm_step_s * ratio + rehearsal.start_s / steps
-            start += steps * max(0.0, rehearsal.cold_step_s - rehearsal.warm_step_s)
-            validation = rehearsal.validation_s * ratio + rehearsal.save_s
+            ratio = step_s / rehearsed.step_s
+            step_s = rehearsal.warm_step_s * ratio + rehearsal.start_s / steps
+            start_s += steps * max(0.0, rehearsal.cold_step_s - rehearsal.warm_step_s)  # in the first epoch
+            validation_s = rehearsal.validation_s * ratio + rehearsal.save_s
             if contender is rehearsed:
-                measured |= {"data"} if rehearsal.validated < 1 else {"data", "validation"}
+                measured.add("data")
+                if rehearsal.validated == 1:  # not extrapolated
+                    measured.add("validation")
         return JobTime(
-            total_s=start + job.training.epochs * (steps * step + validation),
-            start_s=start,
+            total_s=start_s + job.training.epochs * (steps * step_s + validation_s),
+            start_s=start_s,
             epochs=job.training.epochs,
             steps=steps,
-            step_s=step,
-            validation_s=validation,
+            step_s=step_s,
+            validation_s=validation_s,
             measured=tuple(name for name in _PARTS if name in measured),
             estimated=tuple(name for name in _PARTS if name not in measured),
         )

@@ -44,7 +44,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
 
 
 def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout_s: float) -> None:
-    """Run a trial of at most `timeout_s` seconds and add its result to `contender`."""
+    """Run a trial of at most `timeout_s` seconds, and store its result and the new state in `contender`."""
     started, contender.state = time.monotonic(), "trying"
     outcome = _run_trial(_create_trial_job(contender.setup.job), request, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
@@ -57,16 +57,18 @@ def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout
         contender.state = "too_large" if is_too_large else "failed"
         contender.why = "Out of memory." if is_too_large else outcome.cause
     else:
-        result, before = outcome[0], contender.measured  # the result of rank 0, and that of earlier trials
+        first_rank, before = outcome[0], contender.measured  # `before` is from earlier trials
         contender.trials += 1
-        contender.steps += result.step_s
-        contender.startup_s = contender.wall_s - result.worked_s
-        contender.measured = result if before is None else _merge(before, result)
-        peaks_and_limits = (peak_and_limit for rank in outcome for peak_and_limit in rank.memory.values())
-        contender.memory = max(peaks_and_limits, key=lambda peak_and_limit: peak_and_limit[0] / peak_and_limit[1])
-        contender.state = "slower" if result.gave_up else "measured"
-        slow = f"A step takes over {DROP_FACTOR:g} times as long as the fastest's."
-        contender.why = slow if result.gave_up else ""
+        contender.steps += first_rank.step_s
+        contender.startup_s = contender.wall_s - first_rank.worked_s
+        contender.measured = first_rank if before is None else _merge(before, first_rank)
+        peaks_and_limits = [peak_and_limit for rank in outcome for peak_and_limit in rank.memory.values()]
+        used_fractions = [peak / limit for peak, limit in peaks_and_limits]
+        contender.memory = peaks_and_limits[used_fractions.index(max(used_fractions))]
+        contender.state, contender.why = "measured", ""
+        if first_rank.gave_up:
+            contender.state = "slower"
+            contender.why = f"A step takes over {DROP_FACTOR:g} times as long as the fastest's."
 
 
 def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: float) -> tuple[Rehearsal, float] | None:
@@ -84,9 +86,10 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
     )
     outcome = _run_trial(rehearsed, TrialRequest(min_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
     wall_s = time.monotonic() - started
-    if outcome is None or isinstance(outcome, Failed) or outcome[0].rehearsal is None:
+    if outcome is None or isinstance(outcome, Failed):
         return None
-    return outcome[0].rehearsal, wall_s - outcome[0].worked_s
+    first_rank = outcome[0]
+    return (first_rank.rehearsal, wall_s - first_rank.worked_s) if first_rank.rehearsal is not None else None
 
 
 def _run_trial(
