@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -51,8 +50,10 @@ class _Timing:
     @property
     def trials_remaining_s(self) -> float | None:
         """Maximum duration of all remaining trials in seconds, or None before the first trial."""
-        mean_s = (time.monotonic() - self._started) / self.count if self.count else None
-        return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
+        if not self.count:
+            return None
+        mean_s = (time.monotonic() - self._started) / self.count
+        return max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
     def record_trial(self, size: int, took_s: float, probe: Probe) -> None:
         """Update the time per image and the overhead of trials from a trial with batches of `size`, which took `took_s`."""
@@ -90,10 +91,10 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
                 raise RequestError(Problem("", failed.cause))
             return None
 
-        maximum = int(FIELDS["batch_size"].maximum or math.inf)
-        return describe_result(
-            search(probe, unit=_compute_size_unit(job), maximum=maximum, has_time=timing.has_time_for)
-        )
+        maximum = FIELDS["batch_size"].maximum
+        assert maximum is not None
+        searched = search(probe, unit=_compute_size_unit(job), maximum=int(maximum), has_time=timing.has_time_for)
+        return describe_result(searched)
 
 
 def create_trial_job(job: Job, size: int) -> Job:
@@ -102,7 +103,9 @@ def create_trial_job(job: Job, size: int) -> Job:
     Compilation, balancing and the cache of decoded images are turned off. Weights are initialized instead of loaded,
     since their values don't affect the memory.
     """
-    on_cpu = CPU in job.parallel.devices
+    cpu_threads = job.precision.cpu_threads
+    if cpu_threads is None and CPU in job.parallel.devices:
+        cpu_threads = max(1, usable_cores() // world_size(job))
     return job.with_fields(
         batch_size=size,
         freeze_epochs=0 if job.unfreezes_backbone else job.model.freeze_epochs,
@@ -114,7 +117,7 @@ def create_trial_job(job: Job, size: int) -> Job:
         compile="off",
         balance="equal",
         memory_format="contiguous" if job.precision.memory_format == "auto" else job.precision.memory_format,
-        cpu_threads=job.precision.cpu_threads or (max(1, usable_cores() // world_size(job)) if on_cpu else None),
+        cpu_threads=cpu_threads,
         picture_cache="off",
     )
 
@@ -174,15 +177,15 @@ def describe_result(searched: SearchResult) -> BatchFound:
 def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "time"], str]:
     """Return the reason why no larger size was tried, as a code and as a clause."""
     largest = searched.largest
-    fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
+    untried = f"A batch of {largest:,} fits. Larger ones were not tried: "
     if largest == searched.maximum:
-        images = next(tried.train_images for tried in searched.trials.values() if tried is not None)
-        return "dataset", f"{fits}the training split has only {images:,} images."
+        images = next(measured.train_images for measured in searched.trials.values() if measured is not None)
+        return "dataset", f"{untried}the training split has only {images:,} images."
     if searched.untried > largest:
-        failed = min((size for size, tried in searched.trials.items() if tried is None), default=None)
-        limit = "" if failed is None else f" One of {failed:,} does not fit."
+        smallest_failed = min((size for size, measured in searched.trials.items() if measured is None), default=None)
+        limit = "" if smallest_failed is None else f" One of {smallest_failed:,} does not fit."
         slow = f"one of {searched.untried:,} would take longer than is left of the {BUDGET_S:.0f} s for all trials."
-        return "time", f"{fits}{slow}{limit}"
+        return "time", f"{untried}{slow}{limit}"
     return "memory", f"The largest batch that fits is {largest:,}, with little room to spare."
 
 

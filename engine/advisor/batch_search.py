@@ -71,11 +71,18 @@ class SearchResult(NamedTuple):
         return _find_knee(self.trials)
 
 
+class _FittingSize(NamedTuple):
+    """Batch size that fits into memory, with its `Probe.memory`."""
+
+    size: int
+    memory: Mapping[str, tuple[int, int]]
+
+
 class _Bracket(NamedTuple):
     """Bounds for the largest batch size that fits into memory."""
 
-    fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
-    """Sizes below `smallest_failed` that fit, in ascending order, each with the memory that it uses."""
+    fits: list[_FittingSize]
+    """Sizes below `smallest_failed` that fit, in ascending order."""
     smallest_failed: float
     """Smallest tried size that does not fit, or infinity if all tried sizes fit."""
     full: float
@@ -84,15 +91,17 @@ class _Bracket(NamedTuple):
     @property
     def largest(self) -> int:
         """Largest size that fits, or 0 if none does."""
-        return self.fits[-1][0] if self.fits else 0
+        return self.fits[-1].size if self.fits else 0
 
     def largest_with_room(self, unit: int) -> int:
         """Return the largest size that fits, reduced by up to 1 - `ROOM` if it would nearly fill the memory."""
-        predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
-        would_fail = min(self.smallest_failed, predicted)
+        would_fail = self.smallest_failed
+        if self.full < math.inf:
+            would_fail = min(would_fail, (self.full // unit + 1) * unit)
         if would_fail == math.inf:
             return self.largest
-        return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
+        with_room = int(ROOM * max(would_fail, self.largest) // unit) * unit
+        return min(self.largest, with_room) or self.largest  # a multiple of a large `unit` may be 0
 
 
 def search(
@@ -112,7 +121,10 @@ def search(
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
-    while len(trials) < MAX_TRIALS and (size := _choose_next_size(trials, unit, maximum)):
+    while len(trials) < MAX_TRIALS:
+        size = _choose_next_size(trials, unit, maximum)
+        if size == 0:
+            break
         if not has_time(size):
             untried = size
             break
@@ -124,15 +136,14 @@ def search(
     largest = bracket.largest
     if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
         largest_possible = min(bracket.smallest_failed - unit, max(maximum, largest))
-        # Sizes that fit, leave room, and are close enough to the largest possible one
-        proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
-        largest = max(proven, default=largest)
-    while (
-        largest
-        and len(trials) < MAX_TRIALS
-        and (between := _choose_size_below_knee(trials, unit))
-        and has_time(between)
-    ):
+        # Of the sizes that fit, leave room, and are close enough to the largest possible one, take the largest.
+        min_size = NEAR * ROOM * largest_possible - unit
+        close_enough = (fit.size for fit in bracket.fits if min_size < fit.size <= with_room)
+        largest = max(close_enough, default=largest)
+    while largest and len(trials) < MAX_TRIALS:
+        between = _choose_size_below_knee(trials, unit)
+        if between == 0 or not has_time(between):
+            break
         trials[between] = probe(between)
     return SearchResult(dict(sorted(trials.items())), largest, maximum, untried)
 
@@ -141,7 +152,7 @@ def _find_bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
     """Derive the bounds for the largest size that fits from the trials, whose value is None for sizes that don't fit."""
     smallest_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
     fits = [
-        (size, measured.memory)
+        _FittingSize(size, measured.memory)
         for size, measured in sorted(trials.items())
         if measured is not None and size < smallest_failed
     ]
@@ -153,31 +164,27 @@ def _choose_next_size(trials: Mapping[int, Probe | None], unit: int, maximum: in
 
     The size is a multiple of `unit` and at most `maximum`.
     """
-    fits, smallest_failed, full = bracket = _find_bracket(trials)
-    largest = bracket.largest
     if not trials:
         return min(unit * FIRST_IMAGES, maximum)
-    if not fits:
+    bracket = _find_bracket(trials)
+    largest, smallest_failed = bracket.largest, bracket.smallest_failed
+    if not bracket.fits:
         return int(smallest_failed / 2 // unit) * unit
     if largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit):
         with_room = bracket.largest_with_room(unit)
         # Try the result, too, but not in the last trial, since others must follow if it does not fit.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
-    aim = _choose_larger_size(fits, full) if smallest_failed == math.inf else _choose_size_between(trials, bracket)
+    aim = _choose_larger_size(bracket) if smallest_failed == math.inf else _choose_size_between(trials, bracket)
     return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))
 
 
-def _choose_larger_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a larger batch size to try if all tried sizes fit.
-
-    `fits` has these sizes in ascending order, each with its `Probe.memory`, and `full` is the size at which memory is
-    predicted to be full.
-    """
-    largest = fits[-1][0]
-    if len(fits) == 1:
-        return GROWTH * largest
+def _choose_larger_size(bracket: _Bracket) -> float:
+    """Return a larger batch size to try if all tried sizes fit."""
+    if len(bracket.fits) == 1:
+        return GROWTH * bracket.largest
+    largest, full = bracket.largest, bracket.full
     # A prediction far beyond the tried sizes is not reliable, so approach it in steps.
-    if full - largest > MAX_EXTRAPOLATION * (largest - fits[-2][0]):
+    if full - largest > MAX_EXTRAPOLATION * (largest - bracket.fits[-2].size):
         return min(full / 2, GROWTH**2 * largest)
     return max(AIM * full, largest / NEAR)
 
@@ -192,22 +199,23 @@ def _choose_size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) 
     return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - STEP_BACK * (failed - largest))
 
 
-def _predict_full_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
+def _predict_full_size(fits: list[_FittingSize]) -> float:
     """Predict the batch size that fills the first of the memories, or infinity if none fills up.
 
-    `fits` has the sizes that fit in ascending order, each with its `Probe.memory`. The use of each memory is
-    extrapolated by a line through two of these sizes: the largest one, and the next one that is at most half of it.
-    With closer sizes, small deviations would influence the slope too much.
+    `fits` has the sizes that fit in ascending order. The use of each memory is extrapolated by a line through two of
+    them: the largest one, and the next one that is at most half of it. With closer sizes, small deviations would
+    influence the slope too much.
     """
     if len(fits) < 2:
         return math.inf
-    large, after = fits[-1]
-    small, before = next((fit for fit in reversed(fits) if 2 * fit[0] <= large), fits[0])
+    large = fits[-1]
+    small = next((fit for fit in reversed(fits) if 2 * fit.size <= large.size), fits[0])
     full = math.inf
-    for name, (used, limit) in after.items():
-        slope = (used - before[name][0]) / (large - small)
+    for name, (used, limit) in large.memory.items():
+        used_by_small, _limit = small.memory[name]
+        slope = (used - used_by_small) / (large.size - small.size)
         if slope > 0:
-            full = min(full, large + (limit - used) / slope)
+            full = min(full, large.size + (limit - used) / slope)
     return full
 
 
@@ -226,6 +234,8 @@ def _choose_size_below_knee(trials: Mapping[int, Probe | None], unit: int) -> in
     Returns 0 if the two are already close.
     """
     knee = _find_knee(trials)
-    smaller = max((size for size, measured in trials.items() if measured is not None and size < knee), default=knee)
-    between = round(math.sqrt(smaller * knee) / unit) * unit
-    return between if knee > KNEE_GAP * smaller and between not in trials else 0
+    fitting = [size for size, measured in trials.items() if measured is not None]
+    next_smaller = max((size for size in fitting if size < knee), default=knee)
+    between = round(math.sqrt(next_smaller * knee) / unit) * unit
+    is_gap_wide = knee > KNEE_GAP * next_smaller
+    return between if is_gap_wide and between not in trials else 0

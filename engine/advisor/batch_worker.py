@@ -49,11 +49,10 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("training")
     step_s = _measure_step_s(prepared, reporter, batches, on_cpu=on_cpu)
     del prefetched  # it only occupied memory during the steps
-    slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6  # sent in whole microseconds
-    used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)
+    slowest_s = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6  # sent in whole microseconds
     result = Probe(
-        images_per_second=spec.job.training.batch_size / slowest,
-        memory=used,
+        images_per_second=spec.job.training.batch_size / slowest_s,
+        memory=memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus),
         train_images=len(prepared.splits.train),
     )
     write_result(spec.run_folder, spec.rank, result)
@@ -68,7 +67,7 @@ def _measure_step_s(
     strategy, optimizer_step = prepared.strategy, prepared.create_optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None
-    seconds, timed = 0.0, 0
+    seconds, timed_count = 0.0, 0
     for number in range(1, warm_up + MAX_STEPS + 1):
         batch = next(batches)
         reporter.set_activity("step")
@@ -79,8 +78,9 @@ def _measure_step_s(
         if number == 1:  # occupies memory like the copy for a checkpoint, which is written during the next steps
             checkpoint = strategy.state_dict(), gather_optimizer_state(strategy, optimizer_step)
         if number > warm_up:
-            seconds, timed = seconds + step_s, timed + 1
-        if strategy.collectives.all_reduce_max([int(timed >= MIN_STEPS and seconds > enough_s)])[0]:
+            seconds, timed_count = seconds + step_s, timed_count + 1
+        is_enough = timed_count >= MIN_STEPS and seconds > enough_s
+        if strategy.collectives.all_reduce_max([int(is_enough)])[0]:  # all ranks end together
             break
     del checkpoint
-    return seconds / timed
+    return seconds / timed_count

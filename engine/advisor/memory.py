@@ -81,11 +81,12 @@ def _read_process_bytes(field: str) -> int:
 
 def _read_free_in_cgroups() -> Iterator[int]:
     """Yield the free memory, in bytes, under the limit of each cgroup version."""
-    for limit, used, cached in _CGROUPS:
+    for limit_file, usage_file, reclaimable_field in _CGROUPS:
         try:
-            maximum, current = (_ROOT / limit).read_text().strip(), int((_ROOT / used).read_text())
-            stat = dict(line.split() for line in (_ROOT / limit).with_name("memory.stat").read_text().splitlines())
+            limit, used = (_ROOT / limit_file).read_text().strip(), int((_ROOT / usage_file).read_text())
+            statistics = (_ROOT / limit_file).with_name("memory.stat").read_text()
         except OSError:
             continue
-        if maximum != "max":
-            yield int(maximum) - current + int(stat.get(cached, 0))
+        if limit != "max":
+            reclaimable = dict(line.split() for line in statistics.splitlines()).get(reclaimable_field, 0)
+            yield int(limit) - used + int(reclaimable)

@@ -146,7 +146,8 @@ def _find_valley(curve: Curve) -> float | None:
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
-    start, length = find_longest_fall([each for each in averages[skipped:-VALLEY_SKIPS] if math.isfinite(each)])
+    finite = [average for average in averages[skipped:-VALLEY_SKIPS] if math.isfinite(average)]
+    start, length = find_longest_fall(finite)
     # A third of the length, and half a third more, each rounded down.
     return rate_at(skipped + start + length // 3 + length // 6, curve.steps) if length else None
 
@@ -157,12 +158,14 @@ def find_longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     As in fastai's `valley`, this is the longest falling subsequence (the earliest if there are several). It is treated
     as if it were contiguous before its end. The length is 0 if no loss falls.
     """
-    lengths: list[int] = []
+    lengths: list[int] = []  # number of losses in the longest falling subsequence that ends at each index
     for index, loss in enumerate(losses):
         lengths.append(1 + max((lengths[before] for before in range(index) if losses[before] > loss), default=0))
     longest = max(lengths)
+    if longest == 1:
+        return 0, 0
     end = lengths.index(longest)
-    length = min(longest, end) if longest > 1 else 0
+    length = min(longest, end)  # if all losses up to `end` fall, there is one step less than losses
     return end - length, length
 
 

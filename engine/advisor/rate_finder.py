@@ -82,6 +82,6 @@ class _ProgressReporter:
             return
         now = time.monotonic()
         self._started = self._started or now
-        done = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)
-        remaining_s = (now - self._started) * (1 - done) / done if done else None
-        self._emit(Progress(PREPARED + (1 - PREPARED) * done, "Training with a rising learning rate", remaining_s))
+        fraction = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)  # rises linearly
+        remaining_s = (now - self._started) * (1 - fraction) / fraction if fraction else None
+        self._emit(Progress(PREPARED + (1 - PREPARED) * fraction, "Training with a rising learning rate", remaining_s))

@@ -101,7 +101,8 @@ def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) 
     for _ in range(TIMED):
         rate_steps.step(rate_at(0, STEPS))
     step_s = (time.perf_counter() - started) / TIMED
-    steps = rate_steps.collectives.all_reduce_max([max(MIN_STEPS, min(STEPS, int(ENOUGH_S / step_s)))])[0]
+    affordable_steps = min(STEPS, int(ENOUGH_S / step_s))
+    (steps,) = rate_steps.collectives.all_reduce_max([max(MIN_STEPS, affordable_steps)])  # equal on all ranks
     running, losses = RunningLoss(running_decay(steps)), []
     for index in range(steps):
         rate = rate_at(index, steps)

@@ -50,10 +50,11 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
-    count = _count_rank_images(strategy)
-    waiting = (PREFETCH + 1) * (count + min(count, len(splits.val) // strategy.data_world))
+    train_count = _count_rank_images(strategy)
+    val_count = min(train_count, len(splits.val) // strategy.data_world)
+    prefetched_count = (PREFETCH + 1) * (train_count + val_count)
     example = prepared.task.get_example_shape(strategy.job, splits.channels)
-    return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
+    return torch.ones((prefetched_count, *example), dtype=torch.uint8, device=strategy.device)
 
 
 def _count_rank_images(strategy: Strategy) -> int:
@@ -65,6 +66,6 @@ def _repeat(strategy: Strategy, batch: Batch, count: int) -> Batch:
     """Repeat the samples in `batch` until it has `count` samples."""
     indices = torch.arange(count, device=batch.inputs.device) % len(batch.inputs)
     inputs = batch.inputs[indices]
-    if inputs.dim() == 4:
+    if inputs.dim() == 4:  # images, whose memory format indexing may change
         inputs = inputs.contiguous(memory_format=memory_format(strategy.job))
     return replace(batch, inputs=inputs, targets=batch.targets[indices])

@@ -13,6 +13,7 @@ _Result = TypeVar("_Result")
 
 
 def write_result(folder: str, rank: int, result: object) -> None:
+    """Write the result of a rank to a file in the folder of the trial, for `take_results`."""
     Path(folder, f"result-{rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
 
 

@@ -53,7 +53,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 
 
 def measure_footprint(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
-    """Measure the sizes of a job's model and data.
+    """Measure the sizes of a job's model and data. Raises DatasetError and TaskError.
 
     `base_bytes` is the memory of a CPU worker before the model is built, or 0 for GPUs. `limits` is the memory
     available for the job on each device.
@@ -95,7 +95,7 @@ def _sum_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _measure_activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
-    """Return the size of the activations in a forward pass with samples of `shape`.
+    """Return the size of the activations in a forward pass with samples of `shape`. The model is set to training mode.
 
     Returns None if the model can't run with fake tensors, for example because it branches on values.
     """
@@ -115,8 +115,10 @@ def _measure_bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], p
 
     It is 1 if it is unknown.
     """
-    half = _measure_activations(model, job.with_fields(precision="bf16"), shape)
-    return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
+    with_bf16 = _measure_activations(model, job.with_fields(precision="bf16"), shape)
+    if with_bf16 is None or plain is None or not plain.per_image:
+        return 1.0
+    return with_bf16.per_image / plain.per_image
 
 
 def _measure_saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:

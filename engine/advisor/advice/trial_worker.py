@@ -120,7 +120,7 @@ class _Trial:
                 durations.append(now - before)
             if self.is_true_on_any_rank(is_slow or is_enough):
                 break
-            before = clock(self.strategy.device)  # again, since the time of the agreement does not count
+            before = clock(self.strategy.device)  # again, since the time of the all-reduce does not count
             if number == warm_up:
                 timed_from = before
         return self.max_over_ranks(durations) if durations else []
@@ -139,20 +139,20 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     # Durations of the timed steps in seconds, and mean power of the GPUs.
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
     del prefetched  # it only occupied memory during the steps
-    used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)  # peak and limit of each memory
-    smaller = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
-    can_shrink = request.times_smaller and steps and smaller < batch_size
-    smaller_step_s = _time_batch_size(trial, smaller) if can_shrink else None
+    peaks = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)
+    smaller_size = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
+    times_smaller = request.times_smaller and steps and smaller_size < batch_size
+    smaller_step_s = _time_batch_size(trial, smaller_size) if times_smaller else None
     load_rate = _measure_loading(trial)
     rehearsal = _rehearse(trial) if request.rehearse_s and steps else None
     result = RankMeasurements(
         step_s=tuple(steps),
-        memory=used,
+        memory=peaks,
         worked_s=time.perf_counter() - prepared_at,
         gave_up=not steps or statistics.median(steps) > request.give_up_s,
         load_rate=load_rate,
         smaller_step_s=smaller_step_s,
-        smaller_batch=smaller,
+        smaller_batch=smaller_size,
         joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
         backward_share=_backward_fraction(strategy.profiler.watch.take()),
         link=_measure_link(trial) if request.times_link else None,
@@ -180,7 +180,8 @@ def _time_steps(
     watch.pause()
     del checkpoint
     end_j, elapsed_s = _read_energy_j(spec), time.perf_counter() - started_at
-    return steps, None if start_j is None or end_j is None else (end_j - start_j) / elapsed_s
+    watts = (end_j - start_j) / elapsed_s if start_j is not None and end_j is not None else None
+    return steps, watts
 
 
 def _backward_fraction(times: Times | None) -> float | None:
@@ -188,10 +189,10 @@ def _backward_fraction(times: Times | None) -> float | None:
 
     Returns None if they were not timed separately.
     """
-    if times is None or not times.parts.get("backward") or not times.parts.get("forward"):
+    if times is None:
         return None
-    forward, backward = times.parts["forward"], times.parts["backward"]
-    return backward / (forward + backward)
+    forward_s, backward_s = times.parts.get("forward"), times.parts.get("backward")
+    return backward_s / (forward_s + backward_s) if forward_s and backward_s else None
 
 
 def _time_batch_size(trial: _Trial, size: int) -> float | None:
@@ -216,30 +217,32 @@ def _measure_loading(trial: _Trial) -> float | None:
         count, seconds = 0, 0.0
         # The first pass determines how many batches can be loaded in `LOADING_S`. The second pass is timed.
         for is_second in (False, True):
-            batches, started, delivered = train.epoch(1), time.perf_counter(), 0
+            batches, started, loaded_count = train.epoch(1), time.perf_counter(), 0
             while True:
-                is_exhausted = _is_exhausted(batches)
-                is_enough = delivered + 1 >= count if is_second else time.perf_counter() - started > LOADING_S
-                flags = [int(is_exhausted), int(is_enough)]
-                any_exhausted, any_has_enough = strategy.collectives.all_reduce_max(flags)
-                delivered += not any_exhausted
-                if any_exhausted or any_has_enough:
+                has_failed = not _load_batch(batches)
+                is_enough = loaded_count + 1 >= count if is_second else time.perf_counter() - started > LOADING_S
+                # All ranks load the same number of batches.
+                flags = [int(has_failed), int(is_enough)]
+                any_has_failed, any_has_enough = strategy.collectives.all_reduce_max(flags)
+                if not any_has_failed:
+                    loaded_count += 1
+                if any_has_failed or any_has_enough:
                     break
-            count, seconds = delivered, time.perf_counter() - started
+            count, seconds = loaded_count, time.perf_counter() - started
     finally:
         train.close()
-    (slowest,) = trial.max_over_ranks([seconds])
-    return count * strategy.job.training.batch_size / slowest if count and strategy.loads_data else None
+    (slowest_s,) = trial.max_over_ranks([seconds])
+    return count * strategy.job.training.batch_size / slowest_s if count and strategy.loads_data else None
 
 
-def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
-    """Load a batch, and return True if there was none left or memory ran out."""
+def _load_batch(batches: Iterator[Batch | None]) -> bool:
+    """Load the next batch. Return False if there is none left or memory runs out."""
     end = object()
     try:
-        return next(batches, end) is end
+        return next(batches, end) is not end
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
-            return True
+            return False
         raise
 
 
@@ -252,25 +255,25 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
     try:
         # The first step includes the start of the loader.
-        _, *cold = _train(trial, itertools.islice(train.epoch(1), train.steps), limit_s)
-        firsts: list[float] = []
-        warm: list[float] = []
+        _, *cold_s = _train(trial, itertools.islice(train.epoch(1), train.steps), limit_s)
+        first_s: list[float] = []  # durations of the first steps of the repetitions, and of all other steps
+        warm_s: list[float] = []
         started, is_late = time.perf_counter(), False
-        while len(warm) < MAX_WARM_STEPS and not is_late:
+        while len(warm_s) < MAX_WARM_STEPS and not is_late:
             remaining_s = limit_s - (time.perf_counter() - started)
-            first, *others = _train(trial, itertools.islice(train.epoch(1), len(cold) + 1), remaining_s)
-            firsts.append(first)
-            warm += others or [first]
+            first, *others = _train(trial, itertools.islice(train.epoch(1), len(cold_s) + 1), remaining_s)
+            first_s.append(first)
+            warm_s += others or [first]
             is_late = trial.is_true_on_any_rank(time.perf_counter() - started > limit_s)
         validation_s, validated = _validate_twice(trial, val)
     finally:
         train.close()
         val.close()
-    warm_step_s = statistics.median(warm)
+    warm_step_s = statistics.median(warm_s)
     return Rehearsal(
-        cold_step_s=statistics.fmean(cold) if cold else warm_step_s,
+        cold_step_s=statistics.fmean(cold_s) if cold_s else warm_step_s,
         warm_step_s=warm_step_s,
-        start_s=max(0.0, statistics.median(firsts) - warm_step_s),
+        start_s=max(0.0, statistics.median(first_s) - warm_step_s),
         validation_s=validation_s,
         validated=validated,
         save_s=_time_saving(trial),
@@ -289,13 +292,14 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
     seconds = fraction = 0.0
     for number in range(2):
         metric.reset()
-        completed, started = 0, time.perf_counter()
+        completed_count, started = 0, time.perf_counter()
 
         def should_stop(started: float = started) -> bool:
-            """Count a validated batch, and return True once the time is over on any rank."""
-            nonlocal completed
+            """Return True once the time is over on any rank, and count a completed batch otherwise."""
+            nonlocal completed_count
             is_late = trial.is_true_on_any_rank(time.perf_counter() - started > trial.request.rehearse_s)
-            completed += not is_late
+            if not is_late:
+                completed_count += 1
             return is_late
 
         is_complete = strategy.evaluate(val.epoch(1), metric, should_stop)
@@ -303,14 +307,14 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         if is_complete and predictions is not None:
             predictions.on_validation_end(epoch=0, step=number, metric=metric, values=values)
         (seconds,) = trial.max_over_ranks([time.perf_counter() - started])
-        fraction = 1.0 if is_complete else min(1.0, max(1, completed) / batch_count)
+        fraction = 1.0 if is_complete else min(1.0, max(1, completed_count) / batch_count)
         if not is_complete:
             break
     return seconds / fraction, fraction
 
 
 def _time_saving(trial: _Trial) -> float:
-    """Return the time that writing a checkpoint to disk takes, in seconds."""
+    """Return the time that writing a checkpoint to disk takes, in seconds. Rank 0 writes and deletes a file for this."""
     started, spec = time.perf_counter(), trial.strategy.spec
     state = trial.copy_state()
     if spec.rank == 0:

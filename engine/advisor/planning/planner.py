@@ -76,13 +76,14 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
     try:
         traces = trace(model)
         parts = arrangement.replicas * job.training.accumulation * (arrangement.microbatches or 1)
-        images = max(1, job.training.batch_size // parts)
-        size = TASKS[job.task].get_image_size(job)
-        shape = (images, channels, size, size)
+        microbatch_size = max(1, job.training.batch_size // parts)
+        side = TASKS[job.task].get_image_size(job)
+        shape = (microbatch_size, channels, side, side)
         gathered = _measure_rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
         devices = [_get_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
+        neighbors = set(itertools.pairwise(devices))
         link_seconds_per_byte = max(
-            (_measure_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
+            (_measure_seconds_per_byte(sender, receiver) for sender, receiver in neighbors), default=0.0
         )
         return assemble_split(
             model, traces, job=job, layout=arrangement, gathered=gathered, link_seconds_per_byte=link_seconds_per_byte
@@ -116,12 +117,15 @@ def _measure_rank_costs(
     """
     distinct = list(dict.fromkeys(job.parallel.devices[:group]))
     costs: dict[str, RankCosts] = {}
-    for number, name in enumerate(distinct):
-        what = f"Measuring on GPU {number + 1} of {len(distinct)}" if is_gpu(name) else "Measuring on the CPU"
 
-        def on_progress(fraction: float, number: int = number, what: str = what) -> None:
-            progress(BUILT + (1 - BUILT) * (number + fraction) / len(distinct), what)
+    def report_progress(index: int, fraction: float) -> None:
+        """Report the progress of measuring the device with this index in `distinct`, and of the whole."""
+        activity = "Measuring on the CPU"
+        if is_gpu(distinct[index]):
+            activity = f"Measuring on GPU {index + 1} of {len(distinct)}"
+        progress(BUILT + (1 - BUILT) * (index + fraction) / len(distinct), activity)
 
+    for index, name in enumerate(distinct):
         device = _get_torch_device(job, name)
         try:
             costs[name] = measure_rank(
@@ -133,7 +137,7 @@ def _measure_rank_costs(
                 workers=job.parallel.devices.count(name),
                 clock=partial(clock, device),
                 autocast=partial(autocast, device, job.precision.name),
-                progress=on_progress,
+                progress=partial(report_progress, index),
             )
         except CannotSplit:
             raise
@@ -144,7 +148,8 @@ def _measure_rank_costs(
             images = f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
             message = f"The model {job.model.name} fails on {images}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."
-            remedy = f"Correct the file. {remedy}" if job.model_is_file else remedy
+            if job.model_is_file:
+                remedy = f"Correct the file. {remedy}"
             raise RequestError(Problem("model", message, remedy)) from error
     return [costs[name] for name in job.parallel.devices[:group]]
 
@@ -155,20 +160,20 @@ def _get_torch_device(job: Job, name: str) -> torch.device:
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 
-def _measure_seconds_per_byte(one: torch.device, other: torch.device) -> float:
+def _measure_seconds_per_byte(sender: torch.device, receiver: torch.device) -> float:
     """Return the time to transfer a byte between two devices, in seconds.
 
     CPU workers use gloo, and GPUs copy directly.
     """
-    if one.type == other.type == "cpu":
+    if sender.type == receiver.type == "cpu":
         return _time_gloo_send() / TRANSFER_BYTES
-    load = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=one)
+    load = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=sender)
     seconds = []
     for _ in range(TIMED_TRANSFERS):
-        started = clock(one)
-        load.to(other)
-        clock(one)
-        seconds.append(clock(other) - started)
+        started = clock(sender)  # `clock` waits for the device
+        load.to(receiver)
+        clock(sender)
+        seconds.append(clock(receiver) - started)
     return min(seconds) / TRANSFER_BYTES
 
 

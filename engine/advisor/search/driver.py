@@ -80,13 +80,13 @@ class Driver:
         self._confirmed: dict[int, tuple[float, ...]] = {}  # values of each repeated trial, by number
         self._retained_checkpoints: set[int] = set()
         """Numbers of the trials whose checkpoints must not be deleted."""
-        self._ranked: tuple[object, ...] = ()  # state for which `_rank` has determined the best trials
+        self._ranked_state: tuple[object, ...] = ()  # state for which `_rank` has determined the best trials
         self._front: tuple[int, ...] = ()  # numbers of the best trials
         self._importance: dict[str, float] = {}  # importance of each varied field
-        self._changed = True  # True if the state has changed since it was saved
+        self._has_changed = True  # True if the state has changed since it was saved
         self._saved_at = 0.0  # time at which it was saved
         self._end_requests = 0  # number of calls of `end`
-        self._exhausted = False  # True if all settings of the space have been tried
+        self._is_exhausted = False  # True if all settings of the space have been tried
         self._end_cause = ""
         """Reason why the search ends early, or "". If it is set, no more settings are tried."""
         # Continuing a search also resumes its paused and interrupted trials.
@@ -122,7 +122,7 @@ class Driver:
         self._preloader.poll()  # starts the runs that a killed preloader has not started
         for handle in self._handles.values():
             if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
-                self._changed = True
+                self._has_changed = True
             if handle.row.state == "interrupted":
                 self._to_resume.add(handle.row.number)
         active = [handle for handle in self._handles.values() if handle.is_active]
@@ -143,7 +143,7 @@ class Driver:
         if is_idle and not self._end_requests and self._finish_if_done():
             return True
         now = time.monotonic()
-        if now > self._saved_at + (SAVE_S if self._changed else IDLE_SAVE_S):
+        if now > self._saved_at + (SAVE_S if self._has_changed else IDLE_SAVE_S):
             self._save()
         return False
 
@@ -164,19 +164,19 @@ class Driver:
     # Trials
 
     def _prune(self, active: list[TrialHandle]) -> None:
-        """Stop the active trials that the search's pruner considers worse than others at the same epoch."""
+        """Stop the active trials that the search's pruner considers worse than others at the same epoch.
+
+        The decision is made once per epoch, and saved with the trial. Repeats are never stopped.
+        """
         known = [handle.known for handle in self._originals]
         for handle in active:
             if handle.trial.repeat_of is not None:
                 continue
             if handle.trial.pruned:  # decided before; `send` sends the command only once
                 handle.send(Stop())
-            elif (
-                self._search.pruner != "none"
-                # Once per epoch, but not after the last one.
-                and handle.pruning_epoch < handle.row.epoch < handle.row.epochs
-                and handle.row.reported
-            ):
+                continue
+            is_new_epoch = handle.pruning_epoch < handle.row.epoch < handle.row.epochs  # the last one is not checked
+            if self._search.pruner != "none" and is_new_epoch and handle.row.reported:
                 handle.pruning_epoch = handle.row.epoch
                 is_pruned, attrs = self._study.should_prune(known, handle.row.number)
                 is_pruned = is_pruned and handle.row.number > 0  # the first trial is the baseline
@@ -197,7 +197,7 @@ class Driver:
             # The trial may have ended or been resumed by the user in the meantime.
             if not handle.ended and not handle.is_active:
                 handle.resume(free.pop(0), self._start)
-                self._changed = True
+                self._has_changed = True
         while free and not self._end_cause and self._may_start():
             self._start_next(free.pop(0))
         # The best trials are repeated with other seeds only when no original trial can change their order.
@@ -205,43 +205,50 @@ class Driver:
             self._to_confirm = self._select_best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
         while free and (missing := self._list_missing_repeats()):
-            self._start_repeat(*missing[0], free.pop(0))  # trial number, seed and devices
+            number, seed = missing[0]
+            self._start_repeat(number, seed, free.pop(0))
 
     def _list_free_slots(self) -> list[tuple[str, ...]]:
         """Return the groups of devices that no trial of this search uses now."""
         free = list(self._slots)
         for handle in self._handles.values():
             if handle.is_active and handle.devices is not None:
-                occupied = (slot for slot in free if slot == handle.devices or set(slot) & set(handle.devices))
-                if (slot := next(occupied, None)) is not None:
-                    free.remove(slot)
+                devices = set(handle.devices)
+                occupied = next(
+                    (slot for slot in free if devices.intersection(slot)), None
+                )  # only one, as in CPU slots
+                if occupied is not None:
+                    free.remove(occupied)
         return free
 
     def _may_start(self) -> bool:
         """Return True if the budget allows another trial, not counting those that confirm the best settings.
 
-        If all trials have failed, return False and set `_end_cause`.
+        If all trials have failed, return False and set `_end_cause`, which ends the search.
         """
-        rows, allowed = self._original_rows, self._search.budget
+        rows, limits = self._original_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
-        min_trials = min(MAX_FAILED, allowed.trials or MAX_FAILED)
-        if len(rows) >= min_trials and len(failed) == len(rows):
+        enough_failures = min(MAX_FAILED, limits.trials or MAX_FAILED)
+        if len(rows) >= enough_failures and len(failed) == len(rows):
             self._end_cause = f"All trials have failed: {failed[-1].cause}"
             return False
-        return not self._exhausted and not budget.is_used_up(
-            allowed, rows, self._compute_worked_s() - self._compute_confirming_s()
-        )
+        worked_s = self._compute_worked_s() - self._compute_confirming_s()
+        return not self._is_exhausted and not budget.is_used_up(limits, rows, worked_s)
 
     def _start_next(self, devices: tuple[str, ...]) -> None:
-        """Start the next trial that is not a repeat on `devices`. Raises OSError."""
+        """Start the next trial that is not a repeat on `devices`. Raises OSError.
+
+        If there are no more settings, record that. If no settings are possible, set `_end_cause`.
+        """
         number = max(self._handles, default=-1) + 1
-        found = self._choose_settings(number, devices)
-        if isinstance(found, Problem):
-            self._end_cause = f"No possible settings were found in {MAX_ATTEMPTS} tries. {found}"
-        elif found is None:
-            self._exhausted = True  # all settings of the space have been tried
+        chosen = self._choose_settings(number, devices)
+        if isinstance(chosen, Problem):
+            self._end_cause = f"No possible settings were found in {MAX_ATTEMPTS} tries. {chosen}"
+        elif chosen is None:
+            self._is_exhausted = True
         else:
-            self._create_run(*found)
+            trial, job = chosen
+            self._create_run(trial, job)
 
     def _are_originals_done(self) -> bool:
         """Return True if all original trials have ended and no more will start, so that the best trials can be repeated."""
@@ -267,14 +274,14 @@ class Driver:
         self._create_run(trial, job)
 
     def _create_run(self, trial: Trial, job: Job) -> None:
-        """Create the run of a trial, and start it. Raises OSError."""
+        """Create the run of a trial, and start it. Raises OSError, also if the disk is nearly full."""
         folder = self._folder.path
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
             raise OSError(f"less than 1 GiB is free on the disk of {folder}")
         run = create_run(job, partial(_save_trial, trial=trial))
         self._start(run)
         self._handles[trial.number] = TrialHandle(self._search, run, trial)
-        self._changed = True
+        self._has_changed = True
 
     def _choose_settings(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
         """Choose settings for trial `number` that are valid and have not been tried. Return the trial and its job.
@@ -291,9 +298,10 @@ class Driver:
             if trial.params in tried:
                 continue
             job, found = job_with(self._search.job, trial.params | self._run_fields(str(number), devices))
-            found = errors([*found, *(problems(job, self._catalogue) if job is not None else ())])
-            if job is not None and not found:
-                return trial, job
+            if job is not None:
+                found = errors([*found, *problems(job, self._catalogue)])
+                if not found:
+                    return trial, job
             problem = found[0]
         return problem
 
@@ -304,12 +312,9 @@ class Driver:
         """
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
+        has_threads = self._search.job.precision.cpu_threads is not None or "cpu_threads" in self._search.space
         # CPU workers of all trials run at the same time, so they divide the cores.
-        if (
-            self._search.job.precision.cpu_threads is None
-            and set(devices) == {CPU}
-            and "cpu_threads" not in self._search.space
-        ):
+        if set(devices) == {CPU} and not has_threads:
             fields["cpu_threads"] = max(1, usable_cores() // len(self._search.devices))
         return fields
 
@@ -330,13 +335,13 @@ class Driver:
 
     def _rank(self) -> None:
         """Determine the best trials and the importance of fields again if a trial has ended since the last call."""
-        current = sum(handle.ended for handle in self._handles.values()), self._to_confirm
-        if current != self._ranked:
-            self._ranked = current
+        current_state = sum(handle.ended for handle in self._handles.values()), self._to_confirm
+        if current_state != self._ranked_state:
+            self._ranked_state = current_state
             known = [handle.known for handle in self._originals]
             self._front, self._importance = self._study.compute_front(known), self._study.compute_importance(known)
             self._update_confirmed()
-            self._changed = True
+            self._has_changed = True
 
     def _delete_checkpoints(self) -> bool:
         """Delete the checkpoints of ended trials that can't become the best.
@@ -345,15 +350,15 @@ class Driver:
         """
         if self._search.keep_checkpoints:
             return True
-        others = [
+        superfluous = [
             handle
             for handle in self._handles.values()
             if handle.ended and handle.row.number not in self._retained_checkpoints
         ]
-        for handle in others:
+        for handle in superfluous:
             if not handle.is_cleared:
                 handle.delete_checkpoints()
-        return all(handle.is_cleared for handle in others)
+        return all(handle.is_cleared for handle in superfluous)
 
     def _update_confirmed(self) -> None:
         """Update the values of the repeats, the best trial, and the trials whose checkpoints are retained.
@@ -361,11 +366,10 @@ class Driver:
         Once all repeats have ended, the trial with the best repeats becomes the best trial.
         """
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
-        known = confirming.collect_repeat_results(repeats)
-        self._confirmed = {number: values for number, values in known.items() if number in self._handles}
-        is_over = (
-            self._to_confirm is not None and not self._list_missing_repeats() and all(row.ended for row in repeats)
-        )
+        results = confirming.collect_repeat_results(repeats)
+        self._confirmed = {number: values for number, values in results.items() if number in self._handles}
+        have_all_started = self._to_confirm is not None and not self._list_missing_repeats()
+        is_over = have_all_started and all(row.ended for row in repeats)
         # Without trials to repeat, the front of the original trials stays the result.
         best = confirming.find_best_mean(self._confirmed, goal) if is_over and self._to_confirm else None
         self._front = (best,) if best is not None else self._front
@@ -437,13 +441,14 @@ class Driver:
             repeats=repeats,
             confirming_s=round(self._compute_confirming_s(), 1),
         )
-        self._saved_at, self._changed = time.monotonic(), False
+        self._saved_at, self._has_changed = time.monotonic(), False
         try:
             self._folder.save_state(state)
         except OSError as error:
             print(f"The state can't be written: {error}", file=sys.stderr, flush=True)
-            self._changed = True
-        return not self._changed
+            self._has_changed = True  # saved again later
+            return False
+        return True
 
     def _estimate_seconds_left(self, repeats: int) -> float | None:
         """Estimate the remaining time in seconds, given the total number of repeats. None if it is unknown."""
@@ -458,15 +463,19 @@ class Driver:
 
     def _count_originals(self) -> int | None:
         """Return the total number of original trials, or None if it is unknown."""
-        known = self._to_confirm is not None or self._exhausted
-        return len(self._originals) if known else self._search.budget.trials
+        are_all_started = self._to_confirm is not None or self._is_exhausted
+        return len(self._originals) if are_all_started else self._search.budget.trials
 
     def _count_repeats(self) -> int:
         """Return the total number of repeats. While the trials to repeat are unknown, return its maximum."""
         if self._to_confirm is not None:
             return len(self._repeats) + len(self._list_missing_repeats())
-        maximum = CONFIRMED + (self._job_settings is not None)
-        return len(self._repeats) + self._search.confirm * min(maximum, self._search.budget.trials or maximum)
+        max_candidates = CONFIRMED
+        if self._job_settings is not None:  # the baseline is repeated, too
+            max_candidates += 1
+        if self._search.budget.trials is not None:
+            max_candidates = min(max_candidates, self._search.budget.trials)
+        return len(self._repeats) + self._search.confirm * max_candidates
 
 
 def _create_slots(search: Search) -> list[tuple[str, ...]]:

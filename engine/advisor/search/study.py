@@ -78,7 +78,7 @@ class Study:
         requested = self.job_settings()
         if number == attempt == 0 and requested is not None:
             return msgspec.structs.replace(trial, params=requested)
-        study = self._build(known, self._create_sampler(seed))
+        study = self._build_study(known, self._create_sampler(seed))
         asked = study.ask(self._distributions)
         attrs = study.trials[-1].system_attrs
         params = {name: _decode(value) for name, value in asked.params.items()}
@@ -90,7 +90,7 @@ class Study:
         Also returns the attributes that Optuna has set on the trial.
         """
         pruner = self._create_pruner()
-        study = self._build(known, pruner=pruner)
+        study = self._build_study(known, pruner=pruner)
         is_pruned = pruner.prune(study, study.trials[number])
         return is_pruned, study.trials[number].system_attrs
 
@@ -102,7 +102,7 @@ class Study:
                 KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known
             ]
             return Study(first, load_catalogue()).compute_importance(rows)
-        study = self._build(known)
+        study = self._build_study(known)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(complete) < MIN_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
             return {}
@@ -116,13 +116,13 @@ class Study:
 
         For a single goal, this is the best trial.
         """
-        study = self._build(known)
+        study = self._build_study(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             return ()
         best = [study.best_trial] if len(self._search.goals) == 1 else study.best_trials
         return tuple(trial.number for trial in best)
 
-    def _build(
+    def _build_study(
         self,
         known: Iterable[KnownTrial],
         sampler: optuna.samplers.BaseSampler | None = None,
@@ -148,18 +148,19 @@ class Study:
         if known is None:
             return create_trial(state=TrialState.FAIL)
         row, state = known.row, _STATES.get(known.row.state, TrialState.RUNNING)
+        values: list[float] | None = None
         has_several_goals = len(self._search.goals) > 1
         # Optuna ranks pruned trials by their intermediate values, which it doesn't support with several goals.
         if state == TrialState.PRUNED and (has_several_goals or not row.reported):
             state = TrialState.FAIL
-        params = {name: _encode(value) for name, value in known.trial.params.items()}
-        values = [value for value in row.values if value is not None] if state == TrialState.COMPLETE else None
-        if state == TrialState.PRUNED:  # Optuna's `tell` gives pruned trials a value, too
+        if state == TrialState.COMPLETE:
+            values = [value for value in row.values if value is not None]
+        elif state == TrialState.PRUNED:  # Optuna's `tell` gives pruned trials a value, too
             values = [row.values[0] or 0.0]
         return create_trial(
             state=state,
             values=values,
-            params=params,
+            params={name: _encode(value) for name, value in known.trial.params.items()},
             distributions=self._distributions,
             system_attrs=known.trial.attrs,
             intermediate_values={} if has_several_goals else row.reported,
@@ -181,8 +182,10 @@ class Study:
         """Create Optuna's pruner for the search. If the number of epochs is varied, it assumes the largest one."""
         epochs = self._search.space.get("epochs")
         max_epochs = self._search.job.training.epochs
-        if epochs is not None:
-            max_epochs = int(epochs.high) if isinstance(epochs, Range) else max(int(value) for value in epochs.values)  # type: ignore[arg-type]
+        if isinstance(epochs, Range):
+            max_epochs = int(epochs.high)
+        elif epochs is not None:
+            max_epochs = max(int(value) for value in epochs.values)  # type: ignore[arg-type]
         match self._search.pruner:
             case "hyperband":
                 return optuna.pruners.HyperbandPruner(
@@ -223,9 +226,8 @@ class Study:
         values = [list_grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_to_json_value, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)
-        untried = (
-            params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried
-        )
+        combinations = (dict(zip(self._search.space, each, strict=True)) for each in order)
+        untried = (params for params in combinations if params not in tried)
         return next(itertools.islice(untried, index, None), None)
 
 
@@ -237,11 +239,12 @@ def _get_job_value(job: Job, name: str, field: Any) -> Any:
 
 
 def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool:
+    """Return True if Optuna could choose `value` from the distribution."""
     if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    try:
+    try:  # Optuna has no public function for this, but checks the values of a trial
         create_trial(state=TrialState.RUNNING, params={"": value}, distributions={"": distribution})
     except ValueError:
         return False

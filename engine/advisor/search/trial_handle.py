@@ -55,7 +55,7 @@ class TrialLog:
         self._planned_at: float | None = None  # start of the current execution's training
         # Training time, before the current execution and in total.
         self._seconds_before = self._seconds = 0.0
-        self._waiting = False  # True while the run is queued
+        self._is_queued = False
         self._cause = ""  # cause of the last failure, restart or end
 
     def read(self) -> bool:
@@ -100,9 +100,9 @@ class TrialLog:
             case RunStarted():
                 self.finished, self._planned_at, self._cause = None, None, ""
             case Waiting():
-                self._waiting = True
+                self._is_queued = True
             case PhaseChanged():
-                self._waiting = False
+                self._is_queued = False
             case Planned():
                 self._parameters = event.parameters
                 self._planned_at, self._seconds_before = event.time, self._seconds
@@ -118,8 +118,10 @@ class TrialLog:
 
     def _determine_state(self, trial: Trial, alive: bool) -> TrialState:
         """Return the state of the trial according to the last execution in its log. See `create_row` for the arguments."""
+        if self.finished is None and not alive:
+            return "interrupted"
         if self.finished is None:
-            return "interrupted" if not alive else "waiting" if self._waiting else "running"
+            return "waiting" if self._is_queued else "running"
         state = _OUTCOMES.get(self.finished.outcome, "failed")
         return "pruned" if trial.pruned and state == "stopped" else state
 
@@ -134,13 +136,16 @@ class TrialLog:
 
         Metrics are those of the validation that is best by the first goal that is a metric.
         """
-        best: dict[str, float] = {}
-        goal = next((goal for goal in self._goals if goal.measure not in (SECONDS, PARAMETERS)), None)
-        if goal is not None:
-            finite = [each for each in self._measures.values() if isfinite(each.get(goal.measure, nan))]
-            best = (max if goal.higher_is_better else min)(finite, key=itemgetter(goal.measure), default={})
-        costs = {SECONDS: self._seconds or None, PARAMETERS: self._parameters}
-        values = (costs[each.measure] if each.measure in costs else best.get(each.measure) for each in self._goals)
+        best_measures: dict[str, float] = {}
+        metric_goal = next((goal for goal in self._goals if goal.measure not in (SECONDS, PARAMETERS)), None)
+        if metric_goal is not None:
+            finite = [each for each in self._measures.values() if isfinite(each.get(metric_goal.measure, nan))]
+            choose_best = max if metric_goal.higher_is_better else min
+            best_measures = choose_best(finite, key=itemgetter(metric_goal.measure), default={})
+        known: dict[str, float | None] = {
+            **best_measures, SECONDS: self._seconds or None, PARAMETERS: self._parameters
+        }  # fmt: skip
+        values = [known.get(goal.measure) for goal in self._goals]
         return tuple(float(value) if value is not None and isfinite(value) else None for value in values)
 
 
@@ -188,7 +193,10 @@ class TrialHandle:
         return self.row.state in ("running", "waiting")
 
     def poll(self) -> bool:
-        """Read new events from the log. Return True if the trial's row has changed."""
+        """Read new events from the log, and update `row`. Return True if it has changed.
+
+        A run without new events is checked from time to time, since its supervisor may have died.
+        """
         has_news = self._log.read()
         now = time.monotonic()
         if has_news:
