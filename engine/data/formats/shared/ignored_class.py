@@ -24,7 +24,8 @@ def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value
     meaning = learn_meaning(folder, train, parents, ignored=value)
     if meaning.code is not None and len(meaning.classes) >= 2:
         return meaning
-    value_text = f"#{value:06x}" if value > NO_CLASS and (meaning.code is None or meaning.code.colors) else str(value)
+    may_be_color = value > NO_CLASS and (meaning.code is None or meaning.code.colors)
+    value_text = f"#{value:06x}" if may_be_color else str(value)
     reason = meaning.failure.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
     return _make_problem(
         f"Without the mask value {value_text}, there are no two classes left to distinguish: {reason}."

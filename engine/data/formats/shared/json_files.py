@@ -195,7 +195,7 @@ def _detect_encoding(start: bytes) -> tuple[str, int]:
 def read_json_bytes(path: str) -> bytes:
     """Return the content of a JSON file as UTF-8, with NaN and infinities replaced by null.
 
-    Raises OSError, UnusableFile or Unfit.
+    Raises the memory limit of this process for large files. Raises OSError, UnusableFile or Unfit.
     """
     with refuse_unusable(path):
         allow_for_text(path)

@@ -118,6 +118,7 @@ def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[
     `endings` are the extensions of tables. If a folder has many files with the same extension, these are skipped, since
     each probably describes one image.
     """
+    # All folders of the first level, and then some of the second.
     second_level = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
     for folder in itertools.chain(tree.walk(depth=1), itertools.islice(second_level, _MAX_INNER_FOLDERS)):
         used_endings = [ending for ending in endings if 0 < tree.suffixes(folder)[ending] <= _MAX_TABLES]

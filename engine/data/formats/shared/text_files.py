@@ -266,7 +266,7 @@ def find_text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]
         if not tree.has(".txt", folder):
             continue
         names = [name for name in tree.files(folder, ".txt") if name.lower() not in lists]
-        if not any(map(is_label_folder, folder.split(os.sep))):
+        if not any(map(is_label_folder, folder.split(os.sep))):  # then only files named like an image count
             stems = {os.path.splitext(name)[0] for name in tree.images(folder)}
             names = [name for name in names if os.path.splitext(name)[0] in stems]
         if names:

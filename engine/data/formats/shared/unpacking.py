@@ -118,7 +118,10 @@ def unpack_once(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path
 
 @contextmanager
 def _try_lock(lock: Path) -> Iterator[bool]:
-    """Wait for a lock and yield True while holding it, or yield False on a file system that doesn't support locks."""
+    """Wait for a lock and yield True while holding it, or yield False on a file system that doesn't support locks.
+
+    The file `lock` is created, and deleted afterwards.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(lock, _PATIENCE_S))
