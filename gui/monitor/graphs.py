@@ -47,10 +47,8 @@ class GraphsView(QWidget):
 
     chosen_changed = Signal()
 
-    def __init__(
-        self, history: DeviceHistory, group: PlotGroup, settings: Settings, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, history: DeviceHistory, group: PlotGroup, settings: Settings) -> None:
+        super().__init__()
         self._history = history
         self._group = group
         self._settings = settings

@@ -42,8 +42,8 @@ class MonitorToolbar(QWidget):
     compact_toggled = Signal(bool)
     load_toggled = Signal(bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.tabs = _Tabs()
         self.tabs.setAccessibleName(tr("Views of the monitor"))
         for view in VIEWS:

@@ -54,7 +54,6 @@ class LinePlot(QWidget):
         bounds: tuple[float, float] = (-math.inf, math.inf),
         dense: bool = False,
         meaning: str = "",
-        parent: QWidget | None = None,
     ) -> None:
         """Create an empty plot.
 
@@ -69,9 +68,8 @@ class LinePlot(QWidget):
             bounds: Smallest and largest possible value in `unit`, for limits that follow the data.
             dense: Leave out the title row and use a narrow axis. The parent shows the values (see `read`).
             meaning: Tool tip of the title. A tool tip of the graph would cover the curves.
-            parent: Owner of the widget.
         """
-        super().__init__(parent)
+        super().__init__()
         self.title = title
         self.group = group
         self._scale = scale

@@ -56,8 +56,8 @@ class NextSteps(QWidget):
     conversion_requested = Signal()
     export_requested = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._folder = ""
         self.code = ""  # loads the best checkpoint; "Copy loading code" copies it
         self.trial = push_button(
@@ -177,8 +177,8 @@ class VerdictCard(QFrame):
 
     requested = Signal(object, bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("card")
         self._advice: _Advice | None = None
         self.sentence = WrappingLabel("", "heading")

@@ -49,8 +49,8 @@ class RunHeader(QWidget):
         save_elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """
 
-    def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, actions: Actions) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self.hero = RunHero(actions)
         self.notes = NotesView()
@@ -169,8 +169,8 @@ def notes(data: RunData) -> list[Note]:
 class NotesView(QWidget):
     """View of the notes about a run. It is hidden if there are none."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._notes: list[Note] = []
         self._labels: list[WrappingLabel] = []
         self._layout = vbox(spacing=2)
@@ -237,8 +237,8 @@ class RemoteBar(QWidget):
 
     fetched = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self._path = ""  # file that is being fetched
         self.label = muted_label(word_wrap=True)

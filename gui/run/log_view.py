@@ -24,8 +24,8 @@ _PREFIXES: dict[LineKind, str] = {"warning": "Warning: ", "error": "Error: "}
 class LogView(QWidget):
     """Log that scrolls to its end, unless the user has scrolled up."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._line_count = 0  # lines that have been added, or skipped as too old
         self._is_following = True
         heading = heading_label(tr("&Log"))

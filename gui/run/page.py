@@ -54,14 +54,8 @@ class RunPage(QWidget):
     changes_requested = Signal(object, object, bool)
     message = Signal(str, str)
 
-    def __init__(
-        self,
-        session: RunSession,
-        settings: Settings | None = None,
-        actions: Actions | None = None,
-        parent: QWidget | None = None,
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, session: RunSession, settings: Settings | None = None, actions: Actions | None = None) -> None:
+        super().__init__()
         styled(self, "panel")
         self.drop_target = FileDropTarget(self, tr("Drop images to predict for them"), self._accepts_files)
         self.drop_target.dropped.connect(self.try_images)

@@ -33,8 +33,8 @@ class ValidationSlider(QWidget):
 
     moved = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.position = -1  # index of the selected validation, or -1 if there is none
         self._validations: Sequence[ClassMetrics | Predicted] = ()
         self._planned_epochs = 0  # 0 if unknown
@@ -124,8 +124,8 @@ class ValidationsView(QWidget):
     Subclasses add the widget for a validation to `_stack`.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._data = RunData()
         self._is_active = False
         self._displayed_state: tuple[object, ...] = ()  # state at the last refresh

@@ -38,8 +38,8 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 class TextTable(RowWidget):
     """Table of texts that updates only changed cells, so that the selection doesn't change."""
 
-    def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:
-        super().__init__(0, len(titles), parent)
+    def __init__(self, name: str, titles: Sequence[str]) -> None:
+        super().__init__(0, len(titles))
         self.setAccessibleName(name)
         self.setHorizontalHeaderLabels(list(titles))
         apply_table_style(self, leading=9)
@@ -103,8 +103,8 @@ class GpuDetail(QWidget):
     closed = Signal()
     reset_energy = Signal(str)
 
-    def __init__(self, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, group: PlotGroup, energy: EnergyCounters) -> None:
+        super().__init__()
         self._group = group
         self._energy = energy
         self._gpu: WatchedGpu | None = None

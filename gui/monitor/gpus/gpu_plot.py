@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QWidget
 
 from engine.gpus.quantities import BY_ID
 from gui.format import format_quantity
@@ -32,10 +31,8 @@ class GpuPlot(LinePlot):
     A `dense` graph leaves the display of values to its parent.
     """
 
-    def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
-        super().__init__(
-            title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, meaning=MEANING, parent=parent
-        )
+    def __init__(self, title: str, group: PlotGroup, *, dense: bool) -> None:
+        super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, meaning=MEANING)
         self._has_no_readout = dense  # True if no readout shows the values
         self._has_limit_labels = False
         self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors

@@ -65,8 +65,8 @@ class TilesView(QScrollArea):
     opened = Signal(str)
     reset_energy = Signal(str)
 
-    def __init__(self, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, group: PlotGroup, energy: EnergyCounters) -> None:
+        super().__init__()
         self.setObjectName("panel")
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -154,10 +154,8 @@ class Tile(QFrame):
     opened = Signal(str)
     reset_energy = Signal(str)
 
-    def __init__(
-        self, watched: WatchedGpu, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, watched: WatchedGpu, group: PlotGroup, energy: EnergyCounters) -> None:
+        super().__init__()
         self.setObjectName("card")
         self.key = watched.key
         self._group = group

@@ -41,8 +41,8 @@ class ValueGrid(QWidget):
     left out if they don't fit.
     """
 
-    def __init__(self, max_rows: int | None = None, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, max_rows: int | None = None) -> None:
+        super().__init__()
         self.figures: tuple[LabeledValue, ...] = ()
         self._max_rows = max_rows
         self._faded = False

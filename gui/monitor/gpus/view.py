@@ -26,8 +26,8 @@ class GpusView(QStackedWidget):
 
     view_changed = Signal()
 
-    def __init__(self, history: DeviceHistory, group: PlotGroup, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, history: DeviceHistory, group: PlotGroup) -> None:
+        super().__init__()
         self._history, self._group = history, group
         self._load_order = LoadOrder()
         self._by_load = False  # True to show the busiest GPUs first

@@ -72,8 +72,8 @@ class ProcessesView(QWidget):
 
     stop_run = Signal(str)
 
-    def __init__(self, hosts: Hosts, intervals: RunIntervals, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, hosts: Hosts, intervals: RunIntervals) -> None:
+        super().__init__()
         self._hosts = hosts
         self._intervals = intervals
         self._requested_at: dict[str, float] = {}  # snapshot time of the first request for the processes, by host

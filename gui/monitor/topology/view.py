@@ -131,8 +131,8 @@ class ConnectionModel(QAbstractTableModel):
 class TopologyView(QWidget):
     """Matrix of the connections on a host, with advice above and a legend below."""
 
-    def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__()
         self._hosts = hosts
         self._shown_state: object = None  # data that the visible matrix was made from
         self.model = ConnectionModel(self)

@@ -59,8 +59,8 @@ class ConfusionMatrix(QWidget):
     cell_chosen = Signal(int, int, str)
     cell_opened = Signal(int, int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._names: list[str] = []
         self._counts: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._row_fractions = self._counts.astype(np.float64)  # counts divided by the sum of their row

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
-from PySide6.QtWidgets import QHeaderView, QWidget
+from PySide6.QtWidgets import QHeaderView
 
 from gui.format import localized
 from gui.sources.run_series import ClassMetrics
@@ -140,8 +140,8 @@ class ClassModel(QAbstractTableModel):
 class ClassTable(RowView):
     """Table of classes, with a bar below each fraction."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.model_ = ClassModel(self)
         self.rows = NumberRows(self)
         self.rows.setSourceModel(self.model_)

@@ -35,8 +35,8 @@ class ClassesView(ValidationsView):
 
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.content = ClassMetricsView("class")
         self.content.message.connect(self.message)
         body = QWidget()
@@ -85,9 +85,9 @@ class ClassMetricsView(QWidget):
 
     message = Signal(str, str)
 
-    def __init__(self, name: str, *parts: QWidget, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, *parts: QWidget) -> None:
         """Create the view. `name` makes its action ids unique, and `parts` are placed above the matrix."""
-        super().__init__(parent)
+        super().__init__()
         self._classes: tuple[str, ...] = ()
         self._metrics: ClassMetrics | None = None
         self.headline = styled(ElidedLabel(), "heading")

@@ -30,8 +30,8 @@ _METRIC_COLORS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 class RunCharts(QWidget):
     """Plots of a run over elapsed seconds (`axis` "elapsed") or steps ("count")."""
 
-    def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot(tr("Loss"), self.group)
         self.accuracy = create_percent_plot(tr("Accuracy"), self.group)

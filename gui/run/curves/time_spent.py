@@ -30,8 +30,8 @@ class TimeSpentView(QWidget):
     loader_workers_requested = Signal(int)
     setting_requested = Signal(str, object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._advice: Advice | None = None
         self._is_live = False  # True if the advice can be applied to the open run
         self._applied: Advice | None = None  # advice that the user has just applied
@@ -183,8 +183,8 @@ class TimeBar(QWidget):
     Parts that have occurred once remain in the legend, so that its entries don't move.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._time_spent: TimeSpent | None = None
         self._known_parts: set[Part] = set()
         self._hovered: Part | None = None

@@ -223,8 +223,8 @@ class EvaluateForm(QWidget):
     submitted = Signal(object)
     closed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.drop_target = FileDropTarget(self, tr("Drop a folder to evaluate the model on it"))
         self._run: RunFolder | None = None
         self.heading = heading_label(tr("Evaluate the model"))

@@ -35,8 +35,8 @@ class ModelView(QWidget):
 
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self._evaluations: list[SavedEvaluation] = []
         self._requested_folder = ""  # folder of the evaluation that is shown or being read

@@ -136,8 +136,8 @@ class ImagePane(QWidget):
     keys are left to the parent widget.
     """
 
-    def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, zoom: Zoom) -> None:
+        super().__init__()
         self._zoom = zoom
         self._image: QImage | None = None
         self._cloud: PointCloud | None = None

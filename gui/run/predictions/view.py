@@ -43,8 +43,8 @@ _SamplePngs = tuple[PredictedSample, QImage | str, QImage | str]
 class PredictionsView(ValidationsView):
     """View of the images in a run's `Predicted` events, at the validation that a slider selects."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._folder = Path()
         self._rollbacks = 0  # number of rollbacks of the run at the last refresh
         self._legend: tuple[LegendEntry, ...] = ()
@@ -205,8 +205,8 @@ class SampleStrip(QListWidget):
 
     sample_chosen = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._folder = Path()
         self._samples: tuple[PredictedSample, ...] = ()
         self._thumbnails: dict[str, QPixmap] = {}  # by file name, null if unreadable

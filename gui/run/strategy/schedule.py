@@ -71,8 +71,8 @@ class ScheduleDiagram(QWidget):
     the number of their microbatch if it fits.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._trace: ScheduleTraced | None = None
         self._devices: tuple[str, ...] = ()  # by rank
         self._titles: tuple[str, ...] = ()  # of the devices, by rank

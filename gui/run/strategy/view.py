@@ -27,8 +27,8 @@ from gui.widgets.layouts import vbox
 class StrategyView(QWidget):
     """View of a run's split into pipeline stages, its schedule and its ranks. Sections without data are hidden."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.stages = StageDiagram(read_only=True)
         self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
@@ -156,8 +156,8 @@ def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
 class RankBars(QWidget):
     """Bars for the times of all ranks: solid for computing, hatched for communication, empty for waiting."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._timed: RanksTimed | None = None
         self._devices: tuple[str, ...] = ()
         self._titles: tuple[str, ...] = ()

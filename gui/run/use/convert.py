@@ -64,8 +64,8 @@ class ConvertForm(QWidget):
 
     submitted = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self._job: Job | None = None
         self.checkpoint = CheckpointEditor()
@@ -205,8 +205,8 @@ class ConvertResult(QWidget):
 
     more_requested = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._out = ""  # folder or zip file
         self.heading = styled(QLabel(wordWrap=True), "heading")
         self.problems = ProblemLabel()

@@ -46,8 +46,8 @@ class LiveView(QWidget):
 
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._frame_number = 0

@@ -80,8 +80,8 @@ class PredictForm(QWidget):
 
     submitted = Signal(object)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._run: RunFolder | None = None
         self.files = styled(QListWidget(), name=tr("Files and folders to predict for"))
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
@@ -241,8 +241,8 @@ class PredictResult(QWidget):
 
     more_requested = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._predicted: Predicted | None = None
         self._current_row: PredictedRow | None = None
         self.heading = styled(QLabel(wordWrap=True), "heading")

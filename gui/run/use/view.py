@@ -33,8 +33,8 @@ class UseView(QWidget):
 
     message = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.drop_target = FileDropTarget(self, tr("Drop files or folders to predict for them"))
         self.drop_target.dropped.connect(self.add_files)
         self._run: RunFolder | None = None

@@ -42,8 +42,8 @@ class HeatMaps(QWidget):
 
     changed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.maps: Maps = []  # titles, and images or the reasons why they can't be shown
         self._opened: OpenedEvaluation | None = None
         self._file: Path | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QAbstractListModel, QObject, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QResizeEvent
-from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from gui.sources.inspector import Thumbnails
 from gui.style import theme
@@ -92,8 +92,8 @@ class SampleWall(QListView):
     opened = Signal(int)
     mark_requested = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.samples = SampleModel(self)
         self.thumbnails = Thumbnails(2 * SIDE, self)
         self.thumbnails.loaded.connect(self.viewport().update)
