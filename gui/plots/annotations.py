@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
@@ -15,10 +15,11 @@ from gui.plots.view_box import ViewBox, lay_out_text
 from gui.style import theme
 
 _FONT_SHARE = 0.85
+"""Font size of labels as a fraction of the plot's font size."""
 _FLAG = 5.0
 """Width and height in pixels of the flag at the top of a mark."""
 _PAD = 3.0
-_PADDING = QPointF(_PAD, 0)
+"""Space in pixels on the left and the right of a label's text."""
 _BACKGROUND_ALPHA = 200
 
 
@@ -63,11 +64,11 @@ class Annotations(QGraphicsItem):
         super().__init__(box)
         self.thresholds: tuple[Threshold, ...] = ()
         self.marks: tuple[Mark, ...] = ()
-        self.named: frozenset[Mark] = frozenset()  # marks with a label
+        self.named: frozenset[Mark] = frozenset()
         self.log = False  # True if the vertical axis is logarithmic
         self._cursor: float | None = None
         self._box = box
-        self._items: list[_LaidOutLine] | None = None  # None: must be laid out
+        self._laid_out_lines: list[_LaidOutLine] | None = None  # None if they must be laid out
         self.set_font(font)
         box.geometryChanged.connect(self._resized)
         box.y_range_changed.connect(self._invalidate)
@@ -107,20 +108,21 @@ class Annotations(QGraphicsItem):
 
     def find_mark(self, x: float, within_px: float) -> Mark | None:
         """Return the mark that is nearest to `x`, or None if it is more than `within_px` pixels away."""
-        within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
+        max_distance = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         nearest = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
-        return nearest if nearest is not None and abs(nearest.x - x) <= within else None
+        return nearest if nearest is not None and abs(nearest.x - x) <= max_distance else None
 
     def boundingRect(self) -> QRectF:
         return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         """Draw the cursor, thresholds and marks. Lay out thresholds and marks first if they have changed."""
-        if self._items is None:
-            labels: list[QRectF] = []
-            thresholds = list(self._lay_out_thresholds(self.boundingRect(), labels))
-            self._items = thresholds + self._lay_out_marks(self.boundingRect(), labels)
-        if not self._items and self._cursor is None:
+        if self._laid_out_lines is None:
+            label_rects: list[QRectF] = []
+            thresholds = self._lay_out_thresholds(self.boundingRect(), label_rects)
+            # The labels of marks leave out the space of those of thresholds.
+            self._laid_out_lines = thresholds + self._lay_out_marks(self.boundingRect(), label_rects)
+        if not self._laid_out_lines and self._cursor is None:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         if self._cursor is not None:
@@ -128,19 +130,24 @@ class Annotations(QGraphicsItem):
             painter.setPen(self._cursor_pen)
             painter.drawLine(QLineF(x, 0, x, self._box.height))
         painter.setFont(self._font)
-        for drawn in self._items:
-            painter.setPen(drawn.pen)
-            painter.drawLines(drawn.sections)
-            if drawn.flag is not None:
-                painter.setBrush(drawn.pen.color())
-                painter.drawPolygon(drawn.flag)
-            if drawn.label_rect is not None:
-                painter.fillRect(drawn.label_rect, self._label_background)
-                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, lay_out_text(drawn.label))
+        for line in self._laid_out_lines:
+            painter.setPen(line.pen)
+            painter.drawLines(line.sections)
+            if line.flag is not None:
+                painter.setBrush(line.pen.color())
+                painter.drawPolygon(line.flag)
+            if line.label_rect is not None:
+                painter.fillRect(line.label_rect, self._label_background)
+                painter.drawStaticText(line.label_rect.topLeft() + QPointF(_PAD, 0), lay_out_text(line.label))
 
-    def _lay_out_thresholds(self, rect: QRectF, labels: list[QRectF]) -> Iterator[_LaidOutLine]:
-        """Yield the thresholds in the visible range, and add their labels to `labels` if they don't overlap."""
+    def _lay_out_thresholds(self, rect: QRectF, label_rects: list[QRectF]) -> list[_LaidOutLine]:
+        """Return the lines of the thresholds in the visible range.
+
+        The rectangles of their labels are appended to `label_rects`. A label that would overlap one of these is left
+        out.
+        """
         low, high = self._box.y_range
+        lines = []
         for threshold in self.thresholds:
             value = math.log10(threshold.value) if self.log and threshold.value > 0 else threshold.value
             if not low <= value <= high:
@@ -150,42 +157,70 @@ class Annotations(QGraphicsItem):
             label_rect.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
             # The highest label is above its line and the others are below, so that close ones don't overlap.
             label_rect.moveBottom(y - 1)
-            if labels or label_rect.top() < rect.top():
+            if label_rects or label_rect.top() < rect.top():
                 label_rect.moveTop(y + 1)
-            line = QLineF(rect.left(), y, rect.right(), y)
-            pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
-            yield _LaidOutLine(
-                [line],
-                pen,
-                label=threshold.label,
-                label_rect=_claim_free_rect([label_rect] if threshold.label else [], labels),
+            lines.append(
+                _LaidOutLine(
+                    [QLineF(rect.left(), y, rect.right(), y)],
+                    QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine),
+                    label=threshold.label,
+                    label_rect=_claim_free_rect([label_rect] if threshold.label else [], label_rects),
+                )
             )
+        return lines
 
-    def _lay_out_marks(self, rect: QRectF, labels: list[QRectF]) -> list[_LaidOutLine]:
-        """Return the marks in the visible range, and add their labels to `labels` if they don't overlap."""
+    def _lay_out_marks(self, rect: QRectF, label_rects: list[QRectF]) -> list[_LaidOutLine]:
+        """Return the lines of the marks in the visible range, interrupted at the labels in `label_rects`.
+
+        The rectangles of their labels are appended to `label_rects`. A label that would overlap one of these is left
+        out.
+        """
         low, high = self._box.x_range
         # Newer marks get their space first.
         marks = sorted((mark for mark in self.marks if low <= mark.x <= high), key=lambda mark: -mark.x)
         positions = [round(self._box.x_to_pixel(mark.x)) for mark in marks]
-        rects = []
-        for mark, x in zip(marks, positions, strict=True):
-            sides = self._list_label_rects(mark, x, rect) if mark in self.named and mark.label else []
-            # A label on the side without lines is better than one that splits a line.
-            sides.sort(key=lambda side: any(side.left() <= other <= side.right() for other in positions))
-            rects.append(_claim_free_rect(sides, labels))
-        drawn = []
-        for mark, x, label_rect in zip(marks, positions, rects, strict=True):
-            sections = _split_line(x, rect, [label for label in labels if label.left() <= x <= label.right()])
+        # Place all labels before any line, because each line is interrupted at all labels that it crosses.
+        mark_label_rects = [
+            self._place_label(mark, x, positions, rect, label_rects) for mark, x in zip(marks, positions, strict=True)
+        ]
+        lines = []
+        for mark, x, label_rect in zip(marks, positions, mark_label_rects, strict=True):
+            crossed_labels = [label for label in label_rects if label.left() <= x <= label.right()]
             tip = -_FLAG if mark.ends else _FLAG
-            points = ((0.0, 0.0), (tip, _FLAG / 2), (0.0, _FLAG))
-            flag = QPolygonF([QPointF(x + dx, rect.top() + dy) for dx, dy in points])
-            is_covered = any(label.intersects(flag.boundingRect()) for label in labels)
-            pen = QPen(QColor(mark.color()), 1)
-            drawn.append(_LaidOutLine(sections, pen, None if is_covered else flag, mark.label, label_rect))
-        return drawn
+            corners = ((0.0, 0.0), (tip, _FLAG / 2), (0.0, _FLAG))
+            flag = QPolygonF([QPointF(x + dx, rect.top() + dy) for dx, dy in corners])
+            is_covered = any(label.intersects(flag.boundingRect()) for label in label_rects)
+            lines.append(
+                _LaidOutLine(
+                    _split_line(x, rect, crossed_labels),
+                    QPen(QColor(mark.color()), 1),
+                    None if is_covered else flag,
+                    mark.label,
+                    label_rect,
+                )
+            )
+        return lines
+
+    def _place_label(
+        self, mark: Mark, x: float, positions: list[int], rect: QRectF, label_rects: list[QRectF]
+    ) -> QRectF | None:
+        """Return the rectangle of the label of a mark at `x` pixels, and append it to `label_rects`.
+
+        Returns None if the label would overlap those in `label_rects` on both sides, or if the mark has no label here.
+        `positions` are the positions of all marks in pixels.
+        """
+        if mark not in self.named or not mark.label:
+            return None
+        candidates = self._list_label_rects(mark, x, rect)
+        # A label on the side without lines is better than one that splits a line.
+        candidates.sort(key=lambda side: any(side.left() <= position <= side.right() for position in positions))
+        return _claim_free_rect(candidates, label_rects)
 
     def _list_label_rects(self, mark: Mark, x: float, rect: QRectF) -> list[QRectF]:
-        """Return the rectangles within `rect` where the label of a mark at `x` pixels fits, preferred side first."""
+        """Return the rectangles within `rect` where the label of a mark at `x` pixels fits, preferred side first.
+
+        A label that fits on neither side is on the left, where `rect` cuts off its start.
+        """
         right, left = self._label_size(mark.label), self._label_size(mark.label)
         right.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
         left.moveTopRight(QPointF(x - _FLAG - 1, rect.top()))
@@ -201,8 +236,8 @@ class Annotations(QGraphicsItem):
 
     def _invalidate(self) -> None:
         """Lay out all annotations again at the next paint."""
-        if self._items or self.thresholds or self.marks:
-            self._items = None
+        if self._laid_out_lines or self.thresholds or self.marks:
+            self._laid_out_lines = None
             self.update()
 
 

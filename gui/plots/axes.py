@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from PySide6.QtCore import QMargins, QMarginsF, QPointF, QRectF
@@ -29,7 +28,7 @@ _LOG_FACTORS = (
     (math.log10(2), (1, 2, 5)),
     (math.log10(3), (1, 3)),
 )
-"""Factors to label between powers of ten, by the minimum distance between labels."""
+"""Factors to label between powers of ten, after the smallest distance between two labels with them (a logarithm)."""
 OVERHANG = QMargins(20, 8, 10, 8)
 """Maximum overhang of labels beyond the plot in pixels: left, top, right, bottom.
 
@@ -48,11 +47,11 @@ def format_elapsed(seconds: float, spacing: float = 1.0) -> str:
     """
     digits = max(0, math.ceil(-math.log10(spacing)))
     total = round(abs(seconds), digits)
-    sign = "-" if seconds < 0 < total else ""
-    minutes, rest = divmod(total, 60)
+    sign = "-" if seconds < 0 < total else ""  # no sign if the value is rounded to 0
+    minutes, remaining_seconds = divmod(total, 60)
     hours, minutes = divmod(int(minutes), 60)
-    # With decimals, the width includes the point and two digits before it.
-    second = f"{rest:0{digits + 3 if digits else 2}.{digits}f}"
+    width = digits + 3 if digits else 2  # with decimals, it includes the point and two digits before it
+    second = f"{remaining_seconds:0{width}.{digits}f}"
     return f"{sign}{hours}:{minutes:02}:{second}" if hours else f"{sign}{minutes}:{second}"
 
 
@@ -79,11 +78,8 @@ class Axis(QGraphicsWidget):
     def recolor(self) -> None:
         """Apply the current color scheme and text size."""
         scheme = theme.colors()
-        self._grid_color, self._edge_color, self._text_color = (
-            QColor(scheme.grid),
-            QColor(scheme.border),
-            QColor(scheme.muted),
-        )
+        self._grid_color, self._edge_color = QColor(scheme.grid), QColor(scheme.border)
+        self._text_color = QColor(scheme.muted)
         self._set_thickness()
         self.update()
 
@@ -134,12 +130,11 @@ class Axis(QGraphicsWidget):
         spacing, ticks = self._compute_ticks(low, high)
         pixels = [self._to_pixel(tick) for tick in ticks]
         self._lines = [self._make_grid_line(pixel) for pixel in pixels]
-        texts = self.format_labels(ticks, spacing)
-        self._texts = [
-            (corner, lay_out_text(text))
-            for pixel, text in zip(pixels, texts, strict=False)
-            for corner in self._find_label_corner(metrics, pixel, text)
-        ]
+        self._texts = []
+        for pixel, text in zip(pixels, self.format_labels(ticks, spacing), strict=True):
+            corner = self._find_label_corner(metrics, pixel, text)
+            if corner is not None:
+                self._texts.append((corner, lay_out_text(text)))
 
     def _compute_ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """Return the distance between ticks from `low` to `high`, and their positions."""
@@ -173,8 +168,8 @@ class Axis(QGraphicsWidget):
         """Return the grid line at a coordinate along the axis, as a rectangle."""
         raise NotImplementedError
 
-    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
-        """Yield the upper left corner of the label at `pixel`, if there is room for it."""
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> QPointF | None:
+        """Return the upper left corner of the label at `pixel`, or None if there is no room for it."""
         raise NotImplementedError
 
 
@@ -197,12 +192,13 @@ class BottomAxis(Axis):
         elif min_step < 1 or self._group.axis == "epochs":
             step = round_up_step(min_step)
         else:
-            step = next(
-                (float(each) for each in _TIME_STEPS_S if each >= min_step), math.ceil(min_step / _MONTH_S) * _MONTH_S
-            )
+            months_s = math.ceil(min_step / _MONTH_S) * _MONTH_S
+            step = next((float(step_s) for step_s in _TIME_STEPS_S if step_s >= min_step), months_s)
         if self._group.axis != "clock":
             return step, 0.0
-        return step, -(self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff) % step
+        # In local time, each tick is a multiple of `step`.
+        local_origin = self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff
+        return step, -local_origin % step
 
     def format_labels(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
@@ -244,14 +240,18 @@ class BottomAxis(Axis):
     def _make_grid_line(self, pixel: float) -> QRectF:
         return QRectF(pixel, self._area.top(), 1, self._area.height())
 
-    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
-        half = metrics.horizontalAdvance(text) / 2
-        if self._bounds.left() <= pixel - half and pixel + half <= self._bounds.right():
-            yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> QPointF | None:
+        half_width = metrics.horizontalAdvance(text) / 2
+        if pixel - half_width < self._bounds.left() or pixel + half_width > self._bounds.right():
+            return None
+        return QPointF(round(pixel - half_width), self._area.bottom() + _TEXT_GAP)
 
 
 def _format_clock_label(moment: time.struct_time, spacing: float) -> str:
-    """Return the label of a tick: the time of day, or the date at midnight or if ticks are at least a day apart."""
+    """Return the label of a tick: the time of day, or the date at midnight or if ticks are at least a day apart.
+
+    Ticks less than a minute apart always have the time, with seconds.
+    """
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)
     return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)
@@ -259,9 +259,9 @@ def _format_clock_label(moment: time.struct_time, spacing: float) -> str:
 
 def compute_log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
     """Return the logarithms of about `max_ticks` round numbers between 10^`low` and 10^`high`."""
-    spacing = (high - low) / max(1.0, max_ticks)
-    factors = next((row for min_step, row in _LOG_FACTORS if spacing <= min_step), (1,))
-    decades = max(1, math.ceil(spacing))
+    min_distance = (high - low) / max(1.0, max_ticks)  # between labels, in powers of ten
+    factors = next((factors for distance, factors in _LOG_FACTORS if min_distance <= distance), (1,))
+    decades = max(1, math.ceil(min_distance))  # only each `decades`-th power has labels
     powers = range(math.floor(low), math.ceil(high) + 1)
     values = [power + math.log10(factor) for power in powers if power % decades == 0 for factor in factors]
     return [value for value in values if low <= value <= high]
@@ -276,12 +276,12 @@ class LeftAxis(Axis):
         self._width = self.NARROW if narrow else self.WIDTH
         super().__init__(box)
         self.log = False
-        self._edges = (-math.inf, math.inf)
+        self._label_limits = (-math.inf, math.inf)
         box.y_range_changed.connect(self.update)
 
     def set_label_limits(self, low: float, high: float) -> None:
         """Hide labels outside of `low` to `high`, such as 105%."""
-        self._edges = (low, high)
+        self._label_limits = (low, high)
 
     def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         return round_up_step((high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_ROW))), 0.0
@@ -293,7 +293,8 @@ class LeftAxis(Axis):
     def format_labels(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
             return [significant(10**value, 3) for value in values]
-        digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
+        # Logarithms of powers of ten may be inexact, hence the tolerance.
+        digits = max(0, math.ceil(-math.log10(spacing) - 1e-9))
         if digits > 4:
             return [significant(value, 2) for value in values]
         return [localized(value, digits) for value in values]
@@ -303,7 +304,8 @@ class LeftAxis(Axis):
         if self.log:
             return 1.0, compute_log_ticks(low, high, self._length / theme.scale_pixels(_PIXELS_PER_ROW))
         spacing, ticks = super()._compute_ticks(low, high)
-        return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
+        lowest, highest = self._label_limits
+        return spacing, [tick for tick in ticks if lowest <= tick <= highest]
 
     @property
     def _range(self) -> Range:
@@ -326,9 +328,9 @@ class LeftAxis(Axis):
     def _make_grid_line(self, pixel: float) -> QRectF:
         return QRectF(self._area.left(), pixel, self._area.width(), 1)
 
-    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> QPointF | None:
         right = self.rect().right() - _TEXT_GAP
-        yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
+        return QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
 
 
 def round_up_step(min_step: float) -> float:
@@ -336,7 +338,8 @@ def round_up_step(min_step: float) -> float:
     if min_step <= 0 or not math.isfinite(min_step):
         return 1.0
     power = 10.0 ** math.floor(math.log10(min_step))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= min_step * 0.999)
+    # The factor 0.999 ignores rounding errors of `power`.
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= 0.999 * min_step)
 
 
 def compute_round_ticks(highest: float, max_ticks: int) -> list[float]:
@@ -344,4 +347,5 @@ def compute_round_ticks(highest: float, max_ticks: int) -> list[float]:
     if highest <= 0 or not math.isfinite(highest):
         return [0.0]
     step = round_up_step(highest / max(1, max_ticks))
-    return [round(step * number, 12) for number in range(int(highest / step * (1 + 1e-9)) + 1)]
+    count = int(highest / step * (1 + 1e-9))  # a rounding error must not remove the last tick
+    return [round(step * number, 12) for number in range(count + 1)]

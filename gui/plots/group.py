@@ -25,8 +25,7 @@ _HEADROOM = 0.04
 _MIN_ZOOM = 1e-4
 """Minimum visible range after zooming in, as a fraction of the data's length."""
 
-
-_MIN_KNOWN_FRACTION = 0.1
+_MIN_SPAN_FRACTION = 0.1
 """Minimum visible range while there are few data, as a fraction of the selected time span."""
 
 
@@ -102,7 +101,10 @@ class PlotGroup(QObject):
         return self._data_start, self._data_end
 
     def plots_above(self, plot: Drawable) -> list[Drawable]:
-        """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label."""
+        """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label.
+
+        Plots that have been deleted leave the group.
+        """
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]
 
@@ -130,23 +132,23 @@ class PlotGroup(QObject):
             self._describe_timer.start()
 
     def set_extent(self, first: float, last: float) -> None:
-        """Set the positions of the first and last data."""
+        """Set the positions of the first and last data, and show the newest data if the group follows them."""
         self._data_start, self._data_end = first, max(first, last)
         if self.following:
             self._show_newest()
 
     def set_axis(self, axis: AxisKind) -> None:
-        """Change the quantity on the horizontal axis and show all data."""
+        """Change the quantity on the horizontal axis, hide the crosshair, and follow the newest data."""
         self.axis = axis
         self.cursor = None
         self.cursor_changed.emit()
-        self.range = (0.0, 0.0)
+        self.range = (0.0, 0.0)  # `follow` then emits `range_changed`, even for the same numbers
         self.follow()
 
     def follow(self) -> None:
         """Resume following the newest data."""
         was_following, self.following = self.following, True
-        self._show_newest(exactly=True)
+        self._show_newest(refit=True)
         if not was_following:
             self.following_changed.emit(True)
 
@@ -181,19 +183,20 @@ class PlotGroup(QObject):
             self.cursor = x
             self.cursor_changed.emit()
 
-    def _show_newest(self, exactly: bool = False) -> None:
+    def _show_newest(self, *, refit: bool = False) -> None:
         """Show the newest data: the last `_span`, or all data with room for more at the right.
 
-        All data are shown again only if they exceed the range, or if `exactly` is True.
+        A range for all data is only changed if it doesn't fit the data any more, or if `refit` is True.
         """
-        low, high = self.range
         if self._span is not None:
-            known_span = max(self._data_end - self._data_start, _MIN_KNOWN_FRACTION * self._span)
-            self._set_range((self._data_end - min(self._span, known_span), self._data_end))
+            data_span = max(self._data_end - self._data_start, _MIN_SPAN_FRACTION * self._span)
+            self._set_range((self._data_end - min(self._span, data_span), self._data_end))
             return
+        low, high = self.range
         length = max(self._data_end - self._data_start, 1e-9)
-        fits = low == self._data_start and self._data_end <= high <= self._data_start + length * (1 + 3 * _HEADROOM)
-        if exactly or not fits:
+        highest_fitting = self._data_start + length * (1 + 3 * _HEADROOM)
+        fits = low == self._data_start and self._data_end <= high <= highest_fitting
+        if refit or not fits:
             self._set_range((self._data_start, self._data_start + length * (1 + _HEADROOM)))
 
     def _set_range(self, new_range: tuple[float, float]) -> None:

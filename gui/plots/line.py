@@ -80,7 +80,7 @@ class Line:
         self.smoothed: Floats = self.y
         self._smoother = Smoother(0.0)  # without smoothing until it is requested
         self._drawn_state: tuple[Frame, int, float] | None = None  # frame and data of the last drawing
-        self._span: tuple[float, float] | None = None  # lowest and highest visible value
+        self._drawn_limits: tuple[float, float] | None = None  # lowest and highest drawn value
         self._curves = view.curves
         self._raw = view.curves.add() if style.smooth else None  # values without smoothing
         self._curve = view.curves.add()
@@ -146,10 +146,7 @@ class Line:
         """Return the value at the point nearest to `x`, or None if there is none."""
         if not len(self.x):
             return None
-        after = int(self.x.searchsorted(x))
-        if after == len(self.x) or (after > 0 and x - self.x[after - 1] < self.x[after] - x):
-            after -= 1
-        value = float(self.smoothed[after])
+        value = float(self.smoothed[find_nearest(self.x, x)])
         return value if np.isfinite(value) else None
 
     def draw(self, frame: Frame) -> tuple[float, float] | None:
@@ -158,11 +155,12 @@ class Line:
         Returns the minimum and maximum of the drawn values in the unit of the vertical axis, or None if nothing
         was drawn.
         """
+        # Data are only appended, so their length and last position show whether they have changed.
         state = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
         if state != self._drawn_state:
             self._drawn_state = state
-            self._span = self._draw(frame)
-        return self._span
+            self._drawn_limits = self._draw(frame)
+        return self._drawn_limits
 
     def _draw(self, frame: Frame) -> tuple[float, float] | None:
         """Draw the part of the line within `frame`. Return the lowest and highest value, or None without values."""
@@ -170,16 +168,29 @@ class Line:
         end = min(len(self.x), int(self.x.searchsorted(frame.high, side="right")) + 1)
         scale = frame.scale if self.style.scale is None else self.style.scale
         x, y = frame.thin(self.x[first:end], self.smoothed[first:end], scale)
-        spans = [self._curve.set_data(x, y)]
+        limits_by_curve = [self._curve.set_data(x, y)]
         if self._dots is not None:
             self._dots.set_data(x, y)
         if self._raw is not None:
             # Without smoothing, the raw values would hide behind the line.
             visible = slice(first, end) if self._smoother.weight > 0 else slice(0)
-            spans.append(self._raw.set_data(*frame.thin(self.x[visible], self.y[visible], scale)))
+            limits_by_curve.append(self._raw.set_data(*frame.thin(self.x[visible], self.y[visible], scale)))
         self._curves.update()
-        drawn_spans = [span for span in spans if span is not None]
-        return (min(low for low, _ in drawn_spans), max(high for _, high in drawn_spans)) if drawn_spans else None
+        known_limits = [limits for limits in limits_by_curve if limits is not None]
+        if not known_limits:
+            return None
+        return min(low for low, _ in known_limits), max(high for _, high in known_limits)
+
+
+def find_nearest(positions: Floats, x: float) -> int:
+    """Return the index of the position that is nearest to `x`, or -1 if there are none.
+
+    `positions` must be in ascending order. Of two equally near ones, the later is returned.
+    """
+    index = int(positions.searchsorted(x))  # the first position at or after `x`
+    if index == len(positions) or (index > 0 and x - positions[index - 1] < positions[index] - x):
+        return index - 1
+    return index
 
 
 _LARGEST_EXPONENT = 200.0
@@ -234,6 +245,7 @@ class Smoother:
             block_values = values[start : start + block]
             exponents = np.arange(1, len(block_values) + 1)
             powers = np.exp(log_weight * exponents)
+            # The recursion in closed form: s_n = w^n (s_0 + (1 - w) (v_1 / w + ... + v_n / w^n)).
             sums = powers * (self._sum + (1 - self.weight) * np.cumsum(block_values / powers))
             # Compute 1 - w^n without loss of digits if w^n is close to 1.
             result[start : start + block] = sums / -np.expm1(log_weight * (self._count + exponents))

@@ -148,7 +148,7 @@ class LinePlot(QWidget):
         The arrays aren't copied, so they may change only on the GUI thread.
         """
         line = self._lines[key]
-        if len(x) < len(line.x):
+        if len(x) < len(line.x):  # these are other data, not a continuation
             line.clear_data()
         line.set_data(x, y)
         self.schedule_redraw()
@@ -210,6 +210,7 @@ class LinePlot(QWidget):
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
+        """Limits of the horizontal axis, which is first set to the current range of the group."""
         self._apply_group_range()
         return self._view.box.x_range
 
@@ -218,11 +219,9 @@ class LinePlot(QWidget):
         if not self.isVisible():
             return
         self._apply_group_range()
-        width = self._view.box_width
-        frame = Frame(*self.group.range, width, self._scale, self._log)
-        drawn = [line.draw(frame) for line in self._visible_lines]
-        spans = [span for span in drawn if span is not None]
-        self._fit_vertical_range(spans)
+        frame = Frame(*self.group.range, self._view.box_width, self._scale, self._log)
+        drawn_limits = [line.draw(frame) for line in self._visible_lines]
+        self._fit_vertical_range([limits for limits in drawn_limits if limits is not None])
         self._show_marks()
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
@@ -355,18 +354,19 @@ class LinePlot(QWidget):
         self._write_values()
         self.schedule_redraw()
 
-    def _fit_vertical_range(self, spans: list[tuple[float, float]]) -> None:
+    def _fit_vertical_range(self, drawn_limits: list[tuple[float, float]]) -> None:
         """Fit the vertical range to the drawn values, unless the current range fits them well enough.
 
-        `spans` contains the minimum and maximum of each line.
+        `drawn_limits` contains the minimum and maximum of each line.
         """
+        # Fixed limits and bounds are values, so they don't apply to a logarithmic axis.
         low, high = (None, None) if self._log else self._fixed_limits
         bounds = (-math.inf, math.inf) if self._log else self._bounds
         if low is None or high is None:
-            if not spans:
+            if not drawn_limits:
                 return
-            lowest = min(span[0] for span in spans) if low is None else low
-            highest = max(span[1] for span in spans) if high is None else high
+            lowest = min(minimum for minimum, _ in drawn_limits) if low is None else low
+            highest = max(maximum for _, maximum in drawn_limits) if high is None else high
             if self._fitted_range is None or not _fits(self._fitted_range, lowest, highest):
                 self._fitted_range = _extend_range(lowest, highest, bounds)
         else:
@@ -390,9 +390,10 @@ class LinePlot(QWidget):
         self._readout.show_values(self._visible_lines, self.group.cursor, self._cursor_text)
 
 
-def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
-    """Return True if the values from `lowest` to `highest` fit into `span` and fill at least half of it."""
-    return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
+def _fits(vertical_range: tuple[float, float], lowest: float, highest: float) -> bool:
+    """Return True if the values from `lowest` to `highest` fit into the range and fill at least half of it."""
+    low, high = vertical_range
+    return low <= lowest and highest <= high and highest - lowest >= 0.5 * (high - low)
 
 
 def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) -> tuple[float, float]:
@@ -400,10 +401,12 @@ def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) ->
 
     A range that would extend beyond `bounds`, the possible values, gets only the room that a curve at the bound needs.
     """
-    margin = _ROOM * (highest - lowest) or 0.05 * abs(highest) or 1.0
-    low, high = min(lowest, max(lowest - margin, bounds[0])), max(highest, min(highest + margin, bounds[1]))
+    min_value, max_value = bounds
+    margin = _ROOM * (highest - lowest) or 0.05 * abs(highest) or 1.0  # also around a single value, and around 0
+    low = min(lowest, max(lowest - margin, min_value))
+    high = max(highest, min(highest + margin, max_value))
     room = _ROOM * (high - low)
-    return low - room * (low == bounds[0]), high + room * (high == bounds[1])
+    return low - room if low == min_value else low, high + room if high == max_value else high
 
 
 def create_percent_plot(title: str, group: PlotGroup) -> LinePlot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
@@ -20,7 +20,7 @@ from gui.widgets.layouts import hbox
 
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
-_SMALL = 420
+_UNLIMITED_FROM = 420
 """Minimum width of a plot, in pixels at a text size of 100%, for a readout with any number of rows."""
 _MAX_ROWS = 1.8
 """Maximum number of rows of a readout with names in a smaller plot."""
@@ -39,7 +39,7 @@ class Readout(QWidget):
         self._write = write
         self._unit = unit
         self._max_lengths: dict[str, int] = {}  # most characters of each line's value, so that texts don't jump
-        self._shown_values: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
+        self._line_values: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
         self._position_text = ""  # text for the cursor's position
         self._heading = heading_label(title)
         self._heading.setToolTip(meaning)
@@ -62,10 +62,10 @@ class Readout(QWidget):
     def set_title(self, title: str) -> None:
         self._heading.setText(title)
 
-    def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
-        """Show the values of the lines at `cursor`, or the newest ones if it is None. `x` describes the position."""
-        self._shown_values = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
-        self._position_text = x
+    def show_values(self, lines: Iterable[Line], cursor: float | None, position_text: str) -> None:
+        """Show `position_text` and the values of the lines at `cursor`, or the newest values if it is None."""
+        self._line_values = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
+        self._position_text = position_text
         self._update_text()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -80,11 +80,10 @@ class Readout(QWidget):
         spans = self._make_spans()
         if self._width_of(spans) > self._values.width():
             spans = self._make_spans(with_unit=False)
-        has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scale_pixels(
-            _SMALL
-        )
+        is_large = self.width() > theme.scale_pixels(_UNLIMITED_FROM)
+        has_names = is_large or self._width_of(spans) <= _MAX_ROWS * self._values.width()
         self._values.show_spans(spans if has_names else self._make_spans(with_unit=False, with_names=False))
-        self._values.setToolTip("" if has_names else self._value_words(self._shown_values))
+        self._values.setToolTip("" if has_names else self._join_values(self._line_values))
 
     def _width_of(self, spans: Iterable[Span]) -> int:
         font = QFont(self._values.font())
@@ -94,24 +93,25 @@ class Readout(QWidget):
     def _make_spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
         """Return the position of the crosshair, if there is one, and the name and value of each line."""
         spans = [Span(self._position_text, bold=True)] if self._position_text else []
-        for line, value in self._shown_values:
+        for line, value in self._line_values:
             spans += [_GAP] if spans else []
             spans += self._make_value_spans(line, value, with_unit, with_names)
         return spans
 
-    def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
+    def describe(self, lines: Sequence[Line], cursor: float | None, position_text: str) -> str:
         """Describe the newest values of `lines`, and their values at the x position `cursor` of the crosshair.
 
-        `x` is the text for this position. Returns "" if there are no values.
+        `position_text` is the text for this position. Returns "" if there are no values.
         """
-        lines = list(lines)
-        latest = self._value_words((line, line.latest) for line in lines)
+        latest = self._join_values((line, line.latest) for line in lines)
         if not latest:
             return ""
-        at_cursor = "" if cursor is None else self._value_words((line, line.value_at(cursor)) for line in lines)
-        return tr("Latest: {latest}").format(latest=latest) + (f". At {x}: {at_cursor}" if at_cursor else "")
+        text = tr("Latest: {latest}").format(latest=latest)
+        at_cursor = "" if cursor is None else self._join_values((line, line.value_at(cursor)) for line in lines)
+        return f"{text}. At {position_text}: {at_cursor}" if at_cursor else text
 
-    def _value_words(self, values: Iterable[tuple[Line, float | None]]) -> str:
+    def _join_values(self, values: Iterable[tuple[Line, float | None]]) -> str:
+        """Join the names and values of lines as plain text. Lines without a value are left out."""
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
 
     def write(self, line: Line, value: float | None) -> str:
@@ -124,25 +124,29 @@ class Readout(QWidget):
     def _make_value_spans(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
         """Return the symbol of a line and its value, which stay together when the text wraps.
 
-        The unit and the label of the line are only included if `with_unit` and `with_name` are True.
+        The unit and the label of the line are only included if `with_unit` and `with_name` are True. A value with a
+        label is padded to the length of the line's longest value so far, which is updated in `_max_lengths`.
         """
-        written = self.write(line, value)
+        text = self.write(line, value)
         label = line.style.label
-        longest = self._max_lengths[label] = max(self._max_lengths.get(label, 0), len(written))
+        padded_length = self._max_lengths[label] = max(self._max_lengths.get(label, 0), len(text))
         if self._unit and not with_unit:
-            number = written.removesuffix(self._unit).rstrip()
-            longest -= len(written) - len(number)
-            written = number
-        mark = "╍" if line.style.markers or line.style.dashed else "━"
-        name = (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE if with_name else ""
+            number = text.removesuffix(self._unit).rstrip()
+            padded_length -= len(text) - len(number)
+            text = number
+        symbol = Span("╍" if line.style.markers or line.style.dashed else "━", color=line.style.color())
+        if not with_name:
+            return [symbol, Span(_NO_BREAK_SPACE), Span(_unbroken(text), bold=True)]
+        name = label if len(label) > _BREAK_FROM else _unbroken(label)
         return [
-            Span(mark, color=line.style.color()),
-            Span(_NO_BREAK_SPACE + name),
-            Span(_unbroken(written.rjust(longest, _FIGURE_SPACE) if with_name else written), bold=True),
+            symbol,
+            Span(_NO_BREAK_SPACE + name + _NO_BREAK_SPACE),
+            Span(_unbroken(text.rjust(padded_length, _FIGURE_SPACE)), bold=True),
         ]
 
 
 def _unbroken(text: str) -> str:
+    """Return `text` with spaces at which lines don't break."""
     return text.replace(" ", _NO_BREAK_SPACE)
 
 

@@ -104,7 +104,7 @@ class Curve:
     dots: bool = False
     x: Floats = field(default_factory=lambda: np.empty(0))
     y: Floats = field(default_factory=lambda: np.empty(0))
-    _span: tuple[float, float] | None = None
+    _y_limits: tuple[float, float] | None = None
     _has_only_finite_values: bool = True
     _pieces: list[QPolygonF] = field(default_factory=list)
     _painted_mapping: _Mapping | None = None
@@ -119,10 +119,11 @@ class Curve:
         """
         self.x, self.y = x, y
         self._painted_mapping = None
-        span = _find_limits(y)  # finite only if all values are; otherwise search for gaps
-        self._has_only_finite_values = span is None or all(map(isfinite, span))
-        self._span = span if self._has_only_finite_values else _find_limits(y[np.isfinite(y)])
-        return self._span
+        limits = _find_limits(y)
+        # If any value isn't finite, neither is one of the limits, so it suffices to test these.
+        self._has_only_finite_values = limits is None or all(map(isfinite, limits))
+        self._y_limits = limits if self._has_only_finite_values else _find_limits(y[np.isfinite(y)])
+        return self._y_limits
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
         """Draw the sections of the curve between gaps. Single points are drawn as dots."""
@@ -130,10 +131,10 @@ class Curve:
             self._painted_mapping = mapping
             self._pieces = self._to_pixels(mapping)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
-        lone = QPen(self.pen.color(), _LONE_DOT, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap)
+        lone_pen = QPen(self.pen.color(), _LONE_DOT, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap)
         for piece in self._pieces:
             is_lone = piece.size() == 1 and not self.dots  # a line with a single point would be invisible
-            painter.setPen(lone if is_lone else self.pen)
+            painter.setPen(lone_pen if is_lone else self.pen)
             if self.dots or is_lone:
                 painter.drawPoints(piece)
             else:
@@ -141,18 +142,18 @@ class Curve:
 
     def _to_pixels(self, mapping: _Mapping) -> list[QPolygonF]:
         """Return the points in pixels, split at gaps."""
-        if self._span is None:
+        if self._y_limits is None:
             return []
         left, right, low, high, width, height = mapping
         x_scale, y_scale = width / (right - left), height / (high - low)
         x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
-        lowest, highest = self._span
+        lowest, highest = self._y_limits
         farthest = max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale)
         if not self._has_only_finite_values or farthest > _FAR:  # Qt can't draw coordinates that are too far away
             x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
         if self._has_only_finite_values:
             return [pg.functions.arrayToQPolygonF(x, y)]
-        # Each run of finite values starts and ends at a change of `isfinite`.
+        # Each section of finite values starts and ends at a change of `isfinite`.
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
         return [pg.functions.arrayToQPolygonF(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
 

@@ -18,7 +18,7 @@ _NOTCH = 120
 """Units of Qt's wheel events per notch."""
 _DOTS_REACH = 4.0
 """Radius of a dot in pixels."""
-_PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
+_PAN_BUTTONS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
 class ViewBox(QGraphicsWidget):
@@ -97,7 +97,7 @@ class ViewBox(QGraphicsWidget):
 
     def mouseDragEvent(self, event: Any) -> None:
         """Pan the range. `event` is a `MouseDragEvent` from pyqtgraph's scene."""
-        if event.button() & _PANS:
+        if event.button() & _PAN_BUTTONS:
             distance = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
             self._move_x_range(lambda x: x + distance)
             event.accept()

@@ -215,7 +215,7 @@ def test_no_line_crosses_a_label(two: TwoPlots) -> None:
     two.group.set_marks([*starts, *ends, Mark(40, "", lambda: BLUE)])
     two.redraw()
     plot.grab()
-    items = plot._view.annotations._items
+    items = plot._view.annotations._laid_out_lines
     assert items
     labels = [item.label_rect for item in items if item.label_rect is not None]
     assert len(labels) > 4
