@@ -30,11 +30,26 @@ _TYPING_MS = 250
 _NETWORK = "host"
 """Kind of the queries that a server answers. The start of a run doesn't wait for them."""
 
-_Question = tuple[str, Hashable]
-"""Kind of a question to the disk, and its subject, such as a path."""
+
+class _Question(NamedTuple):
+    """Question about the disk or a server: its kind, and its subject, such as a path."""
+
+    kind: str
+    subject: Hashable
+
+    @property
+    def is_for_server(self) -> bool:
+        return self.kind == _NETWORK
+
+    @property
+    def subject_text(self) -> str:
+        """Path or host that the question is about."""
+        return str(cached_path(self.subject) if isinstance(self.subject, Weights) else self.subject)
 
 
 class _Query(NamedTuple):
+    """Running query on a worker thread, its number, and its start in seconds of the monotonic clock."""
+
     work: Background
     number: int
     started: float
@@ -69,30 +84,30 @@ class CachedDisk(QObject):
 
         Servers are left out, because the start of a run doesn't wait for the network.
         """
-        questions = (question for question in self._questions if question not in self._answers)
-        return [_format_subject(question) for question in questions if question[0] != _NETWORK]
+        unanswered = (question for question in self._questions if question not in self._answers)
+        return [question.subject_text for question in unanswered if not question.is_for_server]
 
     def kind(self, path: str) -> Kind | None:
-        """Return what is at `path`, such as a folder, or None until it is known."""
-        return cast("Kind | None", self._ask(("kind", path), lambda: self._disk.kind(path)))
+        """Return what is at `path`, such as a folder, or None until `refresh` has read it."""
+        return cast("Kind | None", self._ask(_Question("kind", path), lambda: self._disk.kind(path)))
 
     def model_file(self, path: str) -> ModelFile | None:
-        """Return the facts about the model file at `path`, or None until they are known."""
-        return cast("ModelFile | None", self._ask(("model file", path), lambda: self._disk.model_file(path)))
+        """Return the facts about the model file at `path`, or None until `refresh` has read them."""
+        return cast("ModelFile | None", self._ask(_Question("model file", path), lambda: self._disk.model_file(path)))
 
     def weights(self, weights: Weights) -> WeightsFile | None:
-        """Return where pretrained weights are on the disk, or None until it is known."""
-        return cast("WeightsFile | None", self._ask(("weights", weights), lambda: self._disk.weights(weights)))
+        """Return where pretrained weights are on the disk, or None until `refresh` has found out."""
+        return cast("WeightsFile | None", self._ask(_Question("weights", weights), lambda: self._disk.weights(weights)))
 
     def can_reach(self, host: str) -> bool | None:
-        """Return True if the server `host` can be reached, or None until it is known."""
-        return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.can_reach(host)))
+        """Return True if the server `host` can be reached, or None until `refresh` has found out."""
+        return cast("bool | None", self._ask(_Question(_NETWORK, host), lambda: self._disk.can_reach(host)))
 
     def resumable_run(self, run: RunFolder) -> ResumableRun | None:
-        """Return the state of a run that determines whether it can be resumed, or None until it is known."""
+        """Return the state of a run that determines whether it can be resumed, or None until `refresh` has read it."""
         from engine.runs.resume import read_resumable
 
-        return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
+        return cast("ResumableRun | None", self._ask(_Question("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
         """Start to collect questions for `refresh`.
@@ -101,30 +116,33 @@ class CachedDisk(QObject):
         from the network remain until newer ones arrive.
         """
         if forget:
-            for question in [question for question in self._queries if question[0] != _NETWORK]:
-                del self._queries[question]
+            # `_on_answer` ignores the answers to queries that are removed here.
+            self._queries = {question: query for question, query in self._queries.items() if question.is_for_server}
             self._retry.clear()
         self._answers = {
             question: answer
             for question, answer in self._answers.items()
-            if question[0] == _NETWORK or (question in self._questions and not forget)
+            if question.is_for_server or (question in self._questions and not forget)
         }
         self._questions = {}
 
     def refresh(self) -> bool:
-        """Start queries for the questions of this pass, and wait briefly. Return True if an answer has arrived."""
+        """Start queries for the questions of this pass, and wait briefly. Return True if an answer has arrived.
+
+        While the disk is slow, the queries start after a pause in typing.
+        """
         now = time.monotonic()
-        of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
-        # While the disk is slow, don't block the window by waiting for it.
-        if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):
+        disk_queries = (query for question, query in self._queries.items() if not question.is_for_server)
+        # Don't block the window by waiting for a slow disk.
+        if any(query.work.running and now - query.started > _SLOW_S for query in disk_queries):
             self._timer.start()
             return False
         self._start_queries()
         unknown = [question for question in self._questions if question not in self._answers]
-        until = now + GRACE_S
+        deadline = now + GRACE_S
         for question in unknown:
             if question in self._queries:  # receivers of `changed` may have started other queries
-                self._queries[question].work.finish(max(0.0, until - time.monotonic()))
+                self._queries[question].work.finish(max(0.0, deadline - time.monotonic()))
         return any(question in self._answers for question in unknown)
 
     def _ask(self, question: _Question, query: Callable[[], Any]) -> Any:
@@ -137,7 +155,7 @@ class CachedDisk(QObject):
         for question in self._questions:
             if question not in self._queries:
                 self._start_query(question)
-            elif question[0] != _NETWORK:  # the running query may have missed a later change
+            elif not question.is_for_server:  # the running query may have missed a later change
                 self._retry.add(question)
 
     def _start_query(self, question: _Question) -> None:
@@ -168,12 +186,6 @@ class CachedDisk(QObject):
         self._answers[question] = answer
         if answer != previous:
             self.changed.emit()
-
-
-def _format_subject(question: _Question) -> str:
-    """Return the path or the host that a question to the disk is about, as text."""
-    subject = question[1]
-    return str(cached_path(subject) if isinstance(subject, Weights) else subject)
 
 
 def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:

@@ -79,7 +79,8 @@ class FieldChoices:
         if chosen is not None and chosen not in offered:
             self._models.select_default(self._environment.devices)
             size_row, model = self._rows["image_size"], catalogue.model(editor.value())
-            if model is not None and (size_row.value() or model.min_image_size) < model.min_image_size:
+            image_size = size_row.value()
+            if model is not None and image_size and image_size < model.min_image_size:
                 size_row.set_value(None)  # it was chosen for another model
 
     def _show_default_image_size(self) -> None:
@@ -94,7 +95,9 @@ class FieldChoices:
         row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
         file = self._model_file(self._text("model")) if task is not None and task.file else None
         choices = list_metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
-        if task is not None and not task.file and row.editor_value() not in {value for value, *_ in choices}:
+        # The metrics of a Python file are unknown until it has been read.
+        has_known_metrics = task is not None and not task.file
+        if has_known_metrics and row.editor_value() not in {value for value, _title, _help in choices}:
             row.set_value("")
         self._choice_editor("best_by").set_choices(choices)
 
@@ -114,10 +117,13 @@ class FieldChoices:
         self._options.offer(options, catalogue)
 
     def update_strategies(self) -> None:
-        """Mark strategies that can't be used with the devices or the model."""
+        """Mark strategies that can't be used with the devices or the model, and describe the selected one in the note.
+
+        Those that can't run on the kinds of devices can't be selected either.
+        """
         catalogue, devices = self._environment.catalogue, self._environment.devices
         editor, limits = self._choice_editor("strategy"), find_strategy_limits(catalogue, devices, self._text("model"))
-        editor.set_marks(limits, find_device_limits(catalogue, devices))
+        editor.set_marks(limits, off=find_device_limits(catalogue, devices))
         if editor.value() == AUTO_STRATEGY:
             texts = list_device_texts(devices, self._environment.device_names())
             note = f"{strategy_title(self.resolved_strategy)} on {listed(texts)}" if texts else ""
@@ -127,7 +133,7 @@ class FieldChoices:
         self._rows["strategy"].set_note(note)
 
     def show_effects(self) -> None:
-        """Hide the fields that have no effect."""
+        """Show the fields that have an effect for the job, and hide the others."""
         values = {name: self._rows[name].editor_value() for name in DECISIVE}
         idle = find_idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
         for name, row in self._rows.items():
@@ -156,7 +162,7 @@ def find_device_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
 
 
 def find_strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
-    """Return the reasons why strategies can't be used with the number of devices or the model, by strategy id."""
+    """Return the reasons why strategies can't be used with the devices or the model, by strategy id."""
     limits = {}
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:

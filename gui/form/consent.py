@@ -36,6 +36,18 @@ class _Program(NamedTuple):
     hidden_lines: int = 0
 
 
+class _ConsentResult(NamedTuple):
+    """Result of saving the consent to run a model file.
+
+    `sha256` is the hash of the file's current contents, or None if it can't be read. `problem` is the reason why the
+    consent couldn't be saved, or "".
+    """
+
+    path: str
+    sha256: str | None
+    problem: str = ""
+
+
 class ConsentBar(QFrame):
     """Banner that asks for consent to run a model file. It is hidden while there is nothing to ask.
 
@@ -116,37 +128,28 @@ class ConsentBar(QFrame):
         """Save the user's consent to the visible contents of the model file, unless the file has changed since."""
         in_background(partial(_save_consent, self._path, self._sha256), self, self._on_agreed, reraise)
 
-    def _on_agreed(self, result: tuple[str, str | None, str]) -> None:
+    def _on_agreed(self, result: _ConsentResult) -> None:
         """Emit `allowed` if consent was saved. Ask again if the model file has changed since it was shown."""
-        path, sha256, problem = result
-        if path != self._path:  # another file is asked about by now
+        if result.path != self._path:  # another file is asked about by now
             return
-        if problem:
-            self._question.setText(problem)
-        elif sha256 is not None and sha256 == self._sha256:
-            self.allowed.emit(sha256)
+        if result.problem:
+            self._question.setText(result.problem)
+        elif result.sha256 is not None and result.sha256 == self._sha256:
+            self.allowed.emit(result.sha256)
         else:
-            self.ask(path, sha256, agreed=False)
+            self.ask(result.path, result.sha256, agreed=False)
 
 
-def _save_consent(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
-    """Save the consent to run a model file if its contents still have the hash `asked_sha256`.
-
-    Returns the path, the hash of the current contents (None if the file can't be read), and an error message or "".
-    """
+def _save_consent(path: str, asked_sha256: str | None) -> _ConsentResult:
+    """Save the consent to run a model file if its contents still have the hash `asked_sha256`."""
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:
             record_consent(path, sha256)
         except OSError as error:
-            return (
-                path,
-                sha256,
-                tr("Couldn't save your consent: {error}. Set FOOTPLATE_HOME to a folder that you can write to.").format(
-                    error=error
-                ),
-            )
-    return path, sha256, ""
+            text = tr("Couldn't save your consent: {error}. Set FOOTPLATE_HOME to a folder that you can write to.")
+            return _ConsentResult(path, sha256, text.format(error=error))
+    return _ConsentResult(path, sha256)
 
 
 def _read_program(path: str) -> _Program:
@@ -154,16 +157,16 @@ def _read_program(path: str) -> _Program:
     try:
         with open_regular(Path(path).expanduser()) as stream:
             preview = stream.read(PREVIEW_BYTES).decode(errors="replace")
-            hidden_bytes, hidden_lines, last = 0, 0, b"\n"
+            hidden_bytes = hidden_lines = 0
+            last_byte = b"\n"
             while block := stream.read(_BLOCK_BYTES):
-                hidden_bytes, hidden_lines, last = (
-                    hidden_bytes + len(block),
-                    hidden_lines + block.count(b"\n"),
-                    block[-1:],
-                )
+                hidden_bytes += len(block)
+                hidden_lines += block.count(b"\n")
+                last_byte = block[-1:]
+            if last_byte != b"\n":
+                hidden_lines += 1  # the last line has no line end
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
     text = "\n".join(map(escape, _LINE_END.split(preview)))
-    ends_within_line = last != b"\n"
-    return _Program(path, text, hidden_bytes, hidden_lines + ends_within_line)
+    return _Program(path, text, hidden_bytes, hidden_lines)

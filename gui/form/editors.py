@@ -121,29 +121,28 @@ class ModelPicker(Editor):
         `of_file` is True for a task that is defined in a Python file. The hints then ask for this file.
         """
         self._models, self._recommended = models, tuple(recommended)
-        self._file_tip = (
-            tr("Choose your task's Python file")
-            if of_file
-            else tr("Choose a Python file with build_model(num_classes)")
-        )
-        by_name = any(model.id.startswith(TIMM) for model in models)
-        search = f"Type to search, or {TIMM}NAME" if by_name else tr("Type to search, e.g. resnet")
-        self.line.setPlaceholderText(tr("A Python file") if of_file else search)
+        if of_file:
+            self._file_tip, hint = tr("Choose your task's Python file"), tr("A Python file")
+        else:
+            self._file_tip = tr("Choose a Python file with build_model(num_classes)")
+            has_timm_models = any(model.id.startswith(TIMM) for model in models)
+            hint = f"Type to search, or {TIMM}NAME" if has_timm_models else tr("Type to search, e.g. resnet")
+        self.line.setPlaceholderText(hint)
         self.list_button.setVisible(bool(models))
         self.file_button.setToolTip(self._file_tip)
         self._titles |= {entry.id: entry.title for entry in models}
-        # Ids by title in lower case, and by the text of a completion.
-        self._ids = {entry.title.lower(): entry.id for entry in models}
-        texts = [f"{entry.title} · {millions(entry.parameters)} · {entry.id}" for entry in models]
-        self._by_text = dict(zip(texts, (entry.id for entry in models), strict=True))
-        self._completer.setModel(QStringListModel(texts, self._completer))
+        self._ids_by_title = {entry.title.lower(): entry.id for entry in models}
+        self._ids_by_completion = {
+            f"{entry.title} · {millions(entry.parameters)} · {entry.id}": entry.id for entry in models
+        }
+        self._completer.setModel(QStringListModel(list(self._ids_by_completion), self._completer))
 
     def value(self) -> str:
         """Return the id of the model whose title or completion is in the field, otherwise the text: an id or a path."""
         text = self.line.text().strip()
         if text == self._last_text:
-            return self._last_value
-        return self._by_text.get(text) or self._ids.get(text.lower()) or text
+            return self._last_value  # its model may not be offered
+        return self._ids_by_completion.get(text) or self._ids_by_title.get(text.lower()) or text
 
     def set_value(self, value: Any) -> None:
         """Show the title of a model, or the id of an unknown model or the path of a file."""
@@ -195,7 +194,7 @@ class ModelPicker(Editor):
     def _on_completed(self, text: str) -> None:
         """Set the model whose completion `text` the user has selected."""
         # The completer sets its text after this signal, so set the id in the next iteration of the event loop.
-        QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
+        QTimer.singleShot(0, self, lambda: self.set_value(self._ids_by_completion.get(text, text)))
 
 
 def _is_alt_down(event: QKeyEvent) -> bool:

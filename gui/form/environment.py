@@ -76,20 +76,20 @@ class JobEnvironment:
         memory_bytes = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}
         memory_bytes[CPU] = self.machine.cpu.memory_total_bytes
         sizes = [memory_bytes.get(device) for device in devices]
-        return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
+        known_sizes = [size for size in sizes if size is not None]
+        return min(known_sizes, default=None) if len(known_sizes) == len(sizes) else None
 
     def collect_hardware(self) -> tuple[Any, ...]:
         """Return the state of this machine's driver, GPUs and torch, to detect changes that affect validation.
 
-        Processes are only included for GPUs in exclusive mode.
+        Processes are only included for GPUs in exclusive mode, where another process prevents a run.
         """
         if self.machine is None:
             return ()
-        gpus = tuple(
-            (gpu.uuid, gpu.cuda_index, gpu.lost, gpu.mig_enabled, gpu.compute_mode)
-            + ((gpu.processes,) if gpu.compute_mode.startswith("exclusive") else ())
-            for gpu in self.machine.gpus
-        )
+        gpus = []
+        for gpu in self.machine.gpus:
+            processes = gpu.processes if gpu.compute_mode.startswith("exclusive") else None
+            gpus.append((gpu.uuid, gpu.cuda_index, gpu.lost, gpu.mig_enabled, gpu.compute_mode, processes))
         return self.machine.nvml, gpus, self.torch
 
 
@@ -104,9 +104,10 @@ def list_device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> lis
     `names` contains titles of GPUs by the keys that jobs use.
     """
     texts = []
-    for host, of_host in group_by_host(devices).items():
-        gpus = [device_key(host, device) for device in of_host if is_gpu(device)]
+    for host, host_devices in group_by_host(devices).items():
+        gpus = [device_key(host, device) for device in host_devices if is_gpu(device)]
         texts += [names.get(gpu, device_title(gpu)) for gpu in gpus]
-        if workers := len(of_host) - len(gpus):
-            texts.append(f"{host} CPU".strip() + (f", {workers} workers" if workers > 1 else ""))
+        cpu_workers = len(host_devices) - len(gpus)
+        if cpu_workers:
+            texts.append(f"{host} CPU".strip() + (f", {cpu_workers} workers" if cpu_workers > 1 else ""))
     return texts

@@ -65,7 +65,7 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
     choices = list_choices(field, catalogue)
     if choices:
         return ChoiceEditor(choices)
-    special = {
+    by_name: dict[str, Callable[[], Editor]] = {
         "model": lambda: ModelPicker(catalogue.models),
         "recipe": RecipeEditor,
         "dataset": lambda: PathEditor(
@@ -85,7 +85,8 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
         "bool": BoolEditor,
         "text": lambda: TextEditor("optional"),
     }
-    return (special.get(field.name) or by_kind[field.kind])()
+    make_editor = by_name.get(field.name) or by_kind[field.kind]
+    return make_editor()
 
 
 def list_choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
@@ -106,7 +107,7 @@ def list_metric_choices(
     """Return the metrics that can select the best checkpoint, as (value, title, help). "" is the task's default.
 
     Without `task`, the metrics of all tasks are returned. The metrics in `of_file`, which the task's Python file
-    defines, come first.
+    defines, come first. The first metric of a task is its default.
     """
     tasks = catalogue.tasks if task is None else (task,)
     metrics = [*of_file, *(metric for each in tasks for metric in each.metrics)]
@@ -116,7 +117,7 @@ def list_metric_choices(
     return [("", default, ""), *((name, title, "") for name, title in titles.items())]
 
 
-PREFIX = "options."
+OPTION_PREFIX = "options."
 """Prefix of option names in problems."""
 
 
@@ -135,7 +136,7 @@ class OptionRows(QWidget):
         super().__init__()
         self.rows: dict[str, FieldRow] = {}
         self._fields: tuple[Field, ...] = ()
-        self._set_values: dict[str, Any] = {}  # values by option, including options without a row
+        self._values_by_option: dict[str, Any] = {}  # also of options without a row
         self._column = vbox()
         self.setLayout(self._column)
         self.hide()
@@ -151,7 +152,7 @@ class OptionRows(QWidget):
         for row in self.rows.values():
             row.create_widgets()
             self._column.addWidget(row)
-        self._show_set_values()
+        self._show_values()
         for row in self.rows.values():
             row.edited.connect(self._on_edited)
             row.chosen.connect(self.chosen)
@@ -163,33 +164,32 @@ class OptionRows(QWidget):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Show these values, and the defaults of the other options."""
-        self._set_values = dict(values)
-        self._show_set_values()
+        self._values_by_option = dict(values)
+        self._show_values()
 
     def label(self, field: str) -> str | None:
         """Return the label of a problem's field, or None if that isn't a visible option."""
-        row = self.rows.get(field.removeprefix(PREFIX)) if field.startswith(PREFIX) else None
+        row = self.rows.get(field.removeprefix(OPTION_PREFIX)) if field.startswith(OPTION_PREFIX) else None
         return row.field.label if row is not None else None
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show problems next to the options that they are about. Problems with other fields are ignored."""
         for name, row in self.rows.items():
-            row.show_problems(tuple(problem for problem in problems if problem.field == PREFIX + name))
+            row.show_problems(tuple(problem for problem in problems if problem.field == OPTION_PREFIX + name))
 
     @property
     def has_error(self) -> bool:
         """Return True if a visible option has an error."""
         return any(row.has_error for row in self.rows.values())
 
-    def _show_set_values(self) -> None:
+    def _show_values(self) -> None:
         """Show the value that was set for each visible option, or its default."""
-        values = dict(self._set_values)  # each edit below overwrites it
+        values = dict(self._values_by_option)  # each edit below overwrites it
         for name, row in self.rows.items():
             row.set_value(values.get(name, row.default))
 
     def _on_edited(self) -> None:
         """Remember the edited values, in addition to those of options without a row, and emit `edited`."""
-        self._set_values = {
-            name: value for name, value in self._set_values.items() if name not in self.rows
-        } | self.values()
+        without_row = {name: value for name, value in self._values_by_option.items() if name not in self.rows}
+        self._values_by_option = without_row | self.values()
         self.edited.emit()

@@ -94,6 +94,7 @@ class FieldRow(LabeledField):
         return self.default if self._editor is None else self._editor.value()
 
     def set_value(self, value: Any) -> None:
+        """Set the value of the editor, which isn't created just to show the default."""
         if self._editor is not None or value != self.default:
             self.editor.set_value(value)
 
@@ -144,7 +145,8 @@ class FieldRow(LabeledField):
         if problems == self._problems:
             return
         self._problems = problems
-        self.editor.show_severity("error" if self.has_error else "warning" if problems else "")
+        severity = "warning" if problems else ""
+        self.editor.show_severity("error" if self.has_error else severity)
         self._update_description()
         super().show_problems(problems)
 
@@ -244,8 +246,9 @@ class CollapsibleSection(QWidget):
 
     def reveal_problems(self) -> None:
         """Open the section if it has other problems of the revealed severities than at the last call."""
-        visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
-        problems = [problem for row in visible_rows for problem in row.problems]
+        # The problems of some fields are displayed outside of the section, where they are always visible.
+        rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
+        problems = [problem for row in rows for problem in row.problems]
         revealed_problems = [problem for problem in problems if problem.severity in self._revealed_severities]
         if revealed_problems != self._revealed_problems:
             self._revealed_problems = revealed_problems

@@ -13,7 +13,7 @@ from engine.contract.job_fields import Group
 from engine.contract.problems import Problem
 from gui.actions import append_key
 from gui.form.editors import ModelPicker, SplitPointsEditor
-from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
+from gui.form.field_factory import FINDER_TIPS, OPTION_PREFIX, FindButton, OptionRows, make_row
 from gui.form.field_row import FieldRow
 from gui.sources.resume_fork import Prefill
 from gui.translation import tr
@@ -116,7 +116,7 @@ class JobFields(QObject):
 
     def has_place_for(self, problem: Problem) -> bool:
         """Return True if a visible row shows the problem."""
-        return problem.field in self.rows or problem.field.removeprefix(PREFIX) in self.options.rows
+        return problem.field in self.rows or problem.field.removeprefix(OPTION_PREFIX) in self.options.rows
 
     def show_prefill(self, prefill: Prefill) -> None:
         """Adapt the rows to another run's job: lock the fields that can't be changed, and show its preset values.

@@ -115,7 +115,9 @@ class TaskDetection(QObject):
 
         Returns True if the task has changed, so that the folder must be inspected again.
         """
-        task = self._environment.catalogue.task_of(report.other) if self._is_active and report.other else None
+        if not self._is_active or not report.other:  # the annotations are those of the task, or there are none
+            return False
+        task = self._environment.catalogue.task_of(report.other)
         if task is None:
             return False
         self._rows["task"].set_value(task.id)
@@ -133,7 +135,7 @@ class TaskDetection(QObject):
         self._is_active = False
 
 
-_FIELDS = ("model", "encoder")
+_MODEL_FIELDS = ("model", "encoder")
 
 
 class ModelFollower(QObject):
@@ -158,7 +160,7 @@ class ModelFollower(QObject):
         self._rows, self._environment, self._disk, self._recipes = rows, environment, disk, recipes
         self._is_choosing = False  # True while the default is being set
         rows["task"].edited.connect(self._on_task_edited)
-        for name in _FIELDS:
+        for name in _MODEL_FIELDS:
             rows[name].edited.connect(self._on_edited)
             rows[name].reset.clicked.connect(self._on_reset)
 
@@ -184,7 +186,8 @@ class ModelFollower(QObject):
         self.reason = reason
         self._is_choosing = True
         try:
-            for name, value in zip(_FIELDS, (model, encoder or self._rows["encoder"].default), strict=True):
+            for name, value in zip(_MODEL_FIELDS, (model, encoder or self._rows["encoder"].default), strict=True):
+                # The fields of another run's job (`paused`) are reset to its values.
                 if not self._recipes.paused and self._rows[name].standard != value:
                     self._rows[name].set_standard(value, tr("Reset to the default"))
                 if self.is_active:
@@ -198,7 +201,7 @@ class ModelFollower(QObject):
             self.is_active = False
 
     def _on_task_edited(self) -> None:
-        """Follow the default again if the model belongs to another task."""
+        """Follow the default again if the model belongs to another task, except for a loaded or prefilled job."""
         if self._recipes.is_loading or self._recipes.paused:
             return
         catalogue, model = self._environment.catalogue, self._rows["model"].value()
@@ -208,4 +211,4 @@ class ModelFollower(QObject):
 
     def _on_reset(self) -> None:
         """Follow the default again if the user has reset both model and encoder."""
-        self.is_active = not (self._recipes.paused or any(self._rows[name].is_changed for name in _FIELDS))
+        self.is_active = not (self._recipes.paused or any(self._rows[name].is_changed for name in _MODEL_FIELDS))

@@ -240,7 +240,7 @@ class JobForm(JobSignals):
             self.choices.show_effects()
             self._show_estimate()
             if self.inspection.is_inspecting:
-                self.inspection.restart()
+                self.inspection.restart()  # it was cancelled when another form became current
             self.validate()
 
     # Start of a run
@@ -350,7 +350,7 @@ class JobForm(JobSignals):
         """
         if not self._is_current:
             return
-        if self._is_validating:
+        if self._is_validating:  # this is called by a receiver of a signal that the validation has emitted
             self._validate_timer.start()
             return
         self._is_validating = True
@@ -378,7 +378,7 @@ class JobForm(JobSignals):
     def _validate_once(self) -> None:
         """Set fields that follow others, and find the job's problems, using the known facts about the disk."""
         self.models.follow(self.devices)
-        self.recipes.follow(self.report, self.is_inspecting)
+        self.recipes.follow(self.report, is_inspecting=self.is_inspecting)
         self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
         self.job, self.problems = self.validator.validate(self.values())
 
@@ -409,11 +409,9 @@ class JobForm(JobSignals):
 
     def _request_model_facts(self) -> None:
         """Request weights and estimates for all models of the task. It is called when the model list is opened."""
-        models, estimate = (
-            self.catalogue.models_of(str(self.field_value("task"))),
-            self.estimator.prepare_estimates_by_model,
-        )
-        self.fields.model.panel.show_models(models, self.catalogue, str(self.field_value("encoder")), estimate)
+        models = self.catalogue.models_of(str(self.field_value("task")))
+        encoder, estimate = str(self.field_value("encoder")), self.estimator.prepare_estimates_by_model
+        self.fields.model.panel.show_models(models, self.catalogue, encoder, estimate)
 
     def _ask_consent(self) -> None:
         """Ask for consent to run the job's model file, or hide the banner if the model isn't a file."""

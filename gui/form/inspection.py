@@ -15,6 +15,7 @@ from gui.form.field_row import FieldRow
 from gui.translation import tr
 
 _FIELDS = fields_with_trait("report")
+"""Fields that determine the result of an inspection."""
 _TYPING_MS = 250
 """Milliseconds without typing after which a folder is looked up."""
 
@@ -38,7 +39,7 @@ class Inspection(QObject):
         self.report: DatasetReport | None = None
         self._rows, self._card, self._disk = rows, card, disk
         self._waits_for_disk = False  # True if the request is repeated when the disk answers
-        self._requested: tuple[Any, ...] | None = None  # values of the fields at the last request
+        self._requested_values: tuple[Any, ...] | None = None  # values of `_FIELDS` at the last request
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._request)
         disk.changed.connect(self._on_disk_changed)
@@ -65,13 +66,17 @@ class Inspection(QObject):
 
     def restart(self) -> None:
         """Inspect the dataset folder again."""
-        self._requested = None
+        self._requested_values = None
         self._on_edited()
 
     def adopt(self, other: Inspection) -> None:
         """Use the inspection results of another form if its dataset folder and options are the same."""
-        if other.report is not None and other.report is not self.report and self._read_values() == other._requested:
-            self._requested = other._requested
+        if (
+            other.report is not None
+            and other.report is not self.report
+            and self._read_values() == other._requested_values
+        ):
+            self._requested_values = other._requested_values
             self.set_report(other.report)
 
     def _read_values(self) -> tuple[Any, ...]:
@@ -80,10 +85,10 @@ class Inspection(QObject):
 
     def _on_edited(self) -> None:
         """Discard the report, and request another inspection after a pause in typing, if the folder has changed."""
-        if self._read_values() == self._requested:
+        if self._read_values() == self._requested_values:
             return
         self.report = None
-        self._requested = None
+        self._requested_values = None
         self.is_inspecting = bool(self._rows["dataset"].value())
         self._timer.start()
 
@@ -93,17 +98,17 @@ class Inspection(QObject):
         Emits `requested`, with None if there is no folder to inspect, and `changed`.
         """
         values = self._read_values()
-        if values == self._requested:
+        if values == self._requested_values:
             return
         job, _problems = job_from_values(dict(zip(_FIELDS, values, strict=True)))
         # Kind of the file, such as "folder", or None until the disk answers.
         kind = self._disk.kind(job.data.dataset) if job is not None else ""
-        if job is not None and kind is None and self._disk.refresh():
+        if job is not None and kind is None and self._disk.refresh():  # most disks answer immediately
             kind = self._disk.kind(job.data.dataset)
         self._waits_for_disk = kind is None
         if kind is None:
             return
-        self._requested = values
+        self._requested_values = values
         self.is_inspecting = kind == "folder"
         if not self.is_inspecting:
             self._card.clear()

@@ -102,15 +102,14 @@ class FormLayout(QWidget):
     def section(self, title: str) -> CollapsibleSection:
         return next(section for section in self.sections if section.title == title)
 
-    def focus_field(self, name: str, *, flash: bool = True) -> None:
-        """Open the section of a field, scroll to the field, and focus it. If `flash`, highlight it for a moment."""
+    def focus_field(self, name: str) -> None:
+        """Open the section of a field, scroll to the field, focus it, and highlight it for a moment."""
         self._reveal(name)
         control = self._fields.rows[name].editor.control
         control.setFocus(Qt.FocusReason.OtherFocusReason)
         if isinstance(control, QAbstractSpinBox):
             control.selectAll()
-        if flash:
-            self._flash(name)
+        self._flash(name)
 
     def point_at(self, name: str) -> None:
         """Scroll to a field and highlight it for a moment, without focusing it."""

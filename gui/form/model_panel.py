@@ -227,17 +227,18 @@ class ModelPanel(QFrame):
         return True
 
     def _filter(self) -> None:
-        """Show the models that contain all typed words and belong to the selected family."""
+        """Show the models that contain all typed words and belong to the selected family, and select one of them."""
         terms, family = self.search.text().lower().split(), self.family.currentData()
         current = self.table.currentIndex().row()
-        key = self.model.key_of(self.model.rows[current]) if 0 <= current < self.model.count() else ""
+        selected_id = self.model.rows[current].entry.id if 0 <= current < self.model.count() else ""
         matches = [
             row
             for row in self._offered
             if family in (_ALL, row.entry.family) and all(term in _make_search_text(row.entry) for term in terms)
         ]
         self.model.set_rows(self.model.sorted_rows(matches))
-        position = self.model.position(key)
+        position = self.model.position(selected_id)
+        # While the user is searching, select the first match, which Enter then chooses.
         self._select(position if position is not None and not terms else 0)
 
     def _sort(self, column: int) -> None:

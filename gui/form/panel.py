@@ -18,7 +18,7 @@ from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
 from gui.form.submission import JobSignals, LabelCheck
-from gui.form.submit_bar import STEPS, SubmitBar
+from gui.form.submit_bar import DATA, DEVICES, RECIPE, SubmitBar
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
@@ -26,7 +26,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 
-_FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
+_FIRST_FIELDS = {DATA: "dataset", RECIPE: "recipe", DEVICES: "strategy"}
 """First field of each step of preparing a job."""
 
 
@@ -159,7 +159,8 @@ class JobPanel(JobSignals):
         """Return to the user's form and discard the prefilled form."""
         if self.form is self.job_form:
             return
-        has_focus = self.isAncestorOf(self.window().focusWidget() or self.window())
+        focused = self.window().focusWidget()
+        has_focus = focused is not None and self.isAncestorOf(focused)
         self.environment.devices = self._job_devices
         self._switch(self.job_form)
         self._show_banner("")
@@ -212,17 +213,17 @@ class JobPanel(JobSignals):
     def _focus_step(self, step: str, problem: Problem | None) -> None:
         """Focus the field of `problem`, or the first field of `step` if the form has no field for the problem.
 
-        `step` is "Data", "Recipe" or "Devices", as listed in the submit bar.
+        `step` is `DATA`, `RECIPE` or `DEVICES`.
         """
         name = problem.field if problem is not None and problem.field in self.form.rows else _FIRST_FIELDS[step]
         self.form.focus_field(name)
 
     def _copy_command(self) -> None:
-        """Copy the command that starts the job on screen."""
+        """Copy the command that starts the job on screen, or resumes the run with it. Do nothing if the job is invalid."""
         form = self.form
         if form.job is not None:
-            resume = form.prefill.command(form.values()) if form.prefill is not None else ""
-            QGuiApplication.clipboard().setText(resume or command_line(form.job))
+            resume_command = form.prefill.command(form.values()) if form.prefill is not None else ""
+            QGuiApplication.clipboard().setText(resume_command or command_line(form.job))
 
     def _leave_prefill_if_locked(self, name: str) -> None:
         """Return to the user's form if the prefilled form locks the field `name`."""

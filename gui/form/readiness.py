@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.dataset import DatasetReport
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
@@ -15,7 +14,7 @@ from gui.form.choices import FieldChoices
 from gui.form.environment import JobEnvironment, format_device_list
 from gui.form.fields import JobFields
 from gui.form.inspection import Inspection
-from gui.form.submit_bar import STEPS, SubmitBar, describe_queue
+from gui.form.submit_bar import DATA, DEVICES, RECIPE, SubmitBar, describe_queue
 from gui.format import counted, format_roughly, significant, size_of
 from gui.sources.estimator import EstimateRequest
 from gui.titles import strategy_title
@@ -27,8 +26,12 @@ def format_estimate(estimate: Estimate, devices: Sequence[str], memory_total_byt
 
     `memory_total_bytes` is the memory of a device, or None if it is unknown.
     """
-    gpus = sum(map(is_gpu, devices))
-    device_text = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
+    gpu_count = sum(map(is_gpu, devices))
+    device_text = tr("the CPU")
+    if gpu_count == 1:
+        device_text = tr("1 GPU")
+    elif gpu_count > 1:
+        device_text = counted(gpu_count, "GPU")
     parts = []
     if estimate.seconds is not None:
         parts.append(tr("about {time} on {where}").format(time=format_roughly(estimate.seconds), where=device_text))
@@ -43,7 +46,7 @@ def format_estimate(estimate: Estimate, devices: Sequence[str], memory_total_byt
 
 def describe_estimate_basis(estimate: Estimate) -> str:
     """Describe what an estimate is based on, such as past runs."""
-    origin = tr("Time and memory from run {run_id}") if not estimate.is_computed else tr("Time from run {run_id}")
+    origin = tr("Time from run {run_id}") if estimate.is_computed else tr("Time and memory from run {run_id}")
     lines = [origin.format(run_id=estimate.run_id)] if estimate.run_id else []
     if estimate.is_scaled:
         lines.append(tr("Scaled to the number of devices and the image size"))
@@ -74,9 +77,10 @@ class Readiness:
         """Return the reason why the job can't be started, or "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
-        if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
+        blocking = errors(problems)
+        if self.lacks_dataset and all(problem.field == "dataset" for problem in blocking):
             return tr("Choose a dataset folder first.")
-        if blocking := errors(problems):
+        if blocking:
             labels = dict.fromkeys(map(self._fields.find_label, blocking))
             return tr("Correct these fields to enable {action}: {labels}.").format(
                 action=self._action_title, labels=", ".join(labels)
@@ -99,15 +103,15 @@ class Readiness:
         reason = self.find_disabled_reason(problems)
         mistakes = self.list_mistakes(problems)
         # Problems that are shown nowhere else. Those with the devices are shown below the devices in the form.
-        unplaced = [
+        bar_problems = [
             problem for problem in mistakes if problem.field != "devices" and not self._fields.has_place_for(problem)
         ]
-        if not unplaced and errors(mistakes):
-            unplaced.append(Problem("", reason, "", "error"))
-        self._bar.show_ready(reason, tuple(unplaced))
-        working = {STEPS[0]: tr("inspecting the folder…")} if self._inspection.is_inspecting else {}
-        to_do = {STEPS[0]: tr("choose a folder")} if self.lacks_dataset else {}
-        self._bar.steps.show_steps(mistakes, dict(zip(STEPS, self._describe_steps(), strict=True)), working, to_do)
+        if not bar_problems and errors(mistakes):
+            bar_problems.append(Problem("", reason))  # which names the fields to correct
+        self._bar.show_ready(reason, tuple(bar_problems))
+        working = {DATA: tr("inspecting the folder…")} if self._inspection.is_inspecting else {}
+        to_do = {DATA: tr("choose a folder")} if self.lacks_dataset else {}
+        self._bar.steps.show_steps(mistakes, self._describe_steps(), working, to_do)
         self.show_queue()
 
     def show_queue(self) -> None:
@@ -121,7 +125,10 @@ class Readiness:
         )
 
     def create_estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Create the request for an estimate of `job`, or return None while the job or its dataset is unknown."""
+        """Create the request for an estimate of `job`, or return None while facts that it depends on are unknown.
+
+        These are the job, the number of training images, the image size, and the hardware of the devices.
+        """
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:
             return None
@@ -159,15 +166,15 @@ class Readiness:
         )
         return " · ".join(parts)
 
-    def _describe_steps(self) -> tuple[str, str, str]:
-        """Return a text for each step of `STEPS`: the dataset, the recipe and model, the devices and strategy."""
-        report: DatasetReport | None = self._inspection.report
-        environment = self._environment
+    def _describe_steps(self) -> dict[str, str]:
+        """Describe the choices of each step: the dataset, the recipe and model, the devices and strategy."""
+        report, environment = self._inspection.report, self._environment
+        dataset = self._inspection.card_text
+        if report is not None and report.format:
+            dataset = dataset_format.describe_size(report)
         devices = format_device_list(environment.devices, environment.device_names())
-        return (
-            dataset_format.describe_size(report)
-            if report is not None and report.format
-            else self._inspection.card_text,
-            f"{self._fields.format_value('recipe')} · {self._fields.format_value('model')}",
-            f"{devices} · {strategy_title(self._choices.resolved_strategy)}",
-        )
+        return {
+            DATA: dataset,
+            RECIPE: f"{self._fields.format_value('recipe')} · {self._fields.format_value('model')}",
+            DEVICES: f"{devices} · {strategy_title(self._choices.resolved_strategy)}",
+        }

@@ -52,10 +52,11 @@ class RecipeDialog(QDialog):
         self.buttons.accepted.connect(self._submit)
         self.buttons.rejected.connect(self.reject)
         self.name.textChanged.connect(lambda _text: self._reset())
+        lines = [(tr("&Name"), self.name)]
+        if not renamed_id:
+            lines.append((tr("&About"), self.about))
         fields = QGridLayout()
-        for row, (text, line) in enumerate(
-            ((tr("&Name"), self.name), (tr("&About"), self.about))[: 1 if renamed_id else 2]
-        ):
+        for row, (text, line) in enumerate(lines):
             label = QLabel(text)
             label.setBuddy(line)
             fields.addWidget(label, row, 0)

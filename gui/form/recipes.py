@@ -75,7 +75,7 @@ class RecipeFollower(QObject):
         """True while another run's job is in the form."""
         self.is_loading = False
         """True while the fields are being set to the values of a job."""
-        self.known = load_recipes()
+        self._available_recipes = load_recipes()  # also the broken recipes
         self._rows, self._environment, self._disk = rows, environment, disk
         self._row = rows["recipe"]
         assert isinstance(self._row.editor, RecipeEditor)
@@ -116,24 +116,24 @@ class RecipeFollower(QObject):
         finally:
             self.is_loading = False
         self._applied_recipe = self._editor.value()
-        if self.paused:
+        if self.paused:  # another run's job doesn't follow a recipe
             return
         self.reset()
         self._recipe, self._must_detect_overrides = self._editor.value(), True
         for name in SETTABLE:
             self._rows[name].set_standard(self._rows[name].editor_value(), self._make_reset_tip())
 
-    def follow(self, report: DatasetReport | None, checking: bool) -> None:
+    def follow(self, report: DatasetReport | None, *, is_inspecting: bool) -> None:
         """Apply the recipe that matches the inspected dataset folder.
 
         Args:
             report: Inspection results for the folder, or None if there are none.
-            checking: True while the folder is being inspected. The last report is used until there is a new one.
+            is_inspecting: True while the folder is being inspected. The last report is used until there is a new one.
         """
-        if report is not None or not checking:
+        if report is not None or not is_inspecting:
             self._report = report
         # The recipe of a loaded job depends on the folder, so its overrides are unknown until the folder is inspected.
-        must_wait = self._must_detect_overrides and checking and bool(self._recipe)
+        must_wait = self._must_detect_overrides and is_inspecting and bool(self._recipe)
         with self._ignore_edits():
             if not self.paused and not must_wait:
                 if self._must_detect_overrides:
@@ -190,7 +190,7 @@ class RecipeFollower(QObject):
 
     def _apply_once(self, name: str) -> None:
         """Set the fields of another run's job to the values of a recipe, without following the recipe afterwards."""
-        self._applied_recipe, recipe = name, self.known.get(name)
+        self._applied_recipe, recipe = name, self._available_recipes.get(name)
         if recipe is not None:
             values = recipe.values(self._collect_facts(()))
             for field in SETTABLE:
@@ -208,7 +208,7 @@ class RecipeFollower(QObject):
     def _detect_overrides(self) -> None:
         """Mark the values of a loaded job that differ from its recipe."""
         self._must_detect_overrides = False
-        recipe = self.known.get(self._recipe)
+        recipe = self._available_recipes.get(self._recipe)
         # As if the user had set every field, because the set fields affect the recipe's values.
         values = recipe.values(self._collect_facts(SETTABLE)) if recipe is not None else {}
         for name in SETTABLE:
@@ -220,14 +220,18 @@ class RecipeFollower(QObject):
         self._is_recipe_chosen = self._recipe not in fitting_recipes
 
     def _apply_recipe(self) -> None:
-        """Select the matching recipe unless the user has chosen one, and set all fields that aren't overridden."""
+        """Set all fields that aren't overridden to the values of the recipe, and update `unscaled_rate`.
+
+        The matching recipe is selected unless the user has chosen one for the current task.
+        """
         facts = self._collect_facts(self._overridden, self._disk)
-        default = self.known.get(self._environment.default_recipe)
+        default = self._available_recipes.get(self._environment.default_recipe)
         match = default.id if default is not None and default.is_for(facts.task) else initial_recipe(facts)
-        recipe = self.known.get(self._recipe)
-        if not self._is_recipe_chosen or (recipe is not None and not recipe.is_for(facts.task)):
+        recipe = self._available_recipes.get(self._recipe)
+        is_for_other_task = recipe is not None and not recipe.is_for(facts.task)
+        if not self._is_recipe_chosen or is_for_other_task:
             self._is_recipe_chosen = False
-            self._recipe, recipe = match, self.known.get(match)
+            self._recipe, recipe = match, self._available_recipes.get(match)
         self.unscaled_rate = self._find_unscaled_rate(recipe)
         self._row.set_standard(match, tr("Reset to the matching recipe"))
         values = recipe.values(facts) if recipe is not None else {}
@@ -242,7 +246,7 @@ class RecipeFollower(QObject):
     def _find_unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
         """Return the recipe's batch size and learning rate if the rate is scaled for the user's batch size.
 
-        Returns None if the rate isn't scaled.
+        Returns None if the rate isn't scaled, because the user has set it or hasn't set the batch size.
         """
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
@@ -264,19 +268,20 @@ class RecipeFollower(QObject):
 
     def _offer_recipes(self) -> None:
         """Offer the recipes for the task. Broken recipes can't be selected, and show their problems."""
-        task = str(self._rows["task"].value())
-        choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
-        choices += [(broken.id, broken.id, "\n".join(map(str, broken.problems))) for broken in self.known.broken]
+        task, broken_recipes = str(self._rows["task"].value()), self._available_recipes.broken
+        choices = [(recipe.id, recipe.title, recipe.about) for recipe in self._available_recipes.for_task(task)]
+        choices += [(broken.id, broken.id, "\n".join(map(str, broken.problems))) for broken in broken_recipes]
+        # Offer "None" only if the job has no recipe, or had none until the user selected one.
         if "" in (self._displayed_recipe, *self._stashed_overrides):
             choices.append(("", tr("None"), _NONE))
         if choices != self._offered:
             self._offered = choices
             self._editor.box.setCurrentIndex(-1)  # otherwise a deleted recipe would remain in the list
             self._editor.set_choices(choices)
-            marks = {broken.id: "can't be used" for broken in self.known.broken}
-            self._editor.set_marks(marks, marks)  # mark and disable them
+            marks = {broken.id: "can't be used" for broken in broken_recipes}
+            self._editor.set_marks(marks, off=marks)
         self._editor.set_value(self._displayed_recipe)
-        self._show_note(self.known.get(self._displayed_recipe))
+        self._show_note(self._available_recipes.get(self._displayed_recipe))
 
     def _show_note(self, recipe: Recipe | None) -> None:
         """Describe the recipe, or why there is none, and allow renaming and deleting of the user's recipes."""
@@ -300,11 +305,11 @@ class RecipeFollower(QObject):
 
     def _get_broken_recipe(self) -> InvalidRecipe | None:
         """Return the displayed recipe if it is invalid, otherwise None."""
-        return next((broken for broken in self.known.broken if broken.id == self._displayed_recipe), None)
+        return next((broken for broken in self._available_recipes.broken if broken.id == self._displayed_recipe), None)
 
     def _find_recipe_file(self) -> str:
         """Return the file of the selected recipe, or "" for a recipe that the user hasn't saved."""
-        recipe = self.known.get(self._displayed_recipe) or self._get_broken_recipe()
+        recipe = self._available_recipes.get(self._displayed_recipe) or self._get_broken_recipe()
         return recipe.path if recipe is not None else ""
 
     # Saved recipes
@@ -315,7 +320,7 @@ class RecipeFollower(QObject):
 
     def _ask_to_rename(self) -> None:
         """Open the dialog that renames the selected recipe."""
-        recipe = self.known.get(self._recipe)
+        recipe = self._available_recipes.get(self._recipe)
         if recipe is not None:
             save = partial(self._rename, recipe)
             RecipeDialog(tr("Rename recipe"), self._row, save, name=recipe.title, renamed_id=recipe.id).show()
@@ -346,10 +351,11 @@ class RecipeFollower(QObject):
         self.reload()
 
     def reload(self) -> None:
-        self.known, self._offered = load_recipes(), []
+        """Load the recipes from the disk again, offer them, and let the form validate."""
+        self._available_recipes, self._offered = load_recipes(), []
         with self._ignore_edits():
             self._offer_recipes()
-        self._row.edited.emit()  # the form then validates
+        self._row.edited.emit()
 
     def _ask_to_delete(self) -> None:
         """Ask in a non-modal dialog whether to delete the selected recipe."""

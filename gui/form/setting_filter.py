@@ -35,7 +35,7 @@ class SettingFilter(QWidget):
         super().__init__()
         self._rows, self._sections = rows, sections
         self._open_before: dict[CollapsibleSection, bool] = {}
-        """Sections that were open before the search, and are opened again after it."""
+        """State of each section before the search, to which it returns: True if it was open. Empty without a search."""
         self._current = ""  # name of the match that the user has moved to, or ""
         self.box = styled(
             QLineEdit(clearButtonEnabled=True),

@@ -81,7 +81,7 @@ class Submission:
             return
         prefill = self._prefill
         run = prefill.run if prefill is not None else None
-        if run is None and self._label_check.must_show_labels(job.data.dataset, report):
+        if run is None and self._label_check.start_if_needed(job.data.dataset, report):
             self._form.labels_requested.emit()
             return
         self.is_requested_here = True
@@ -91,8 +91,9 @@ class Submission:
             self._form.train_requested.emit(job.with_fields(**extra))
 
 
-_KEY = "labels_seen"
-_REMEMBERED = 500
+_SETTING = "labels_seen"
+_MAX_REMEMBERED = 500
+"""Maximum number of datasets in the setting."""
 
 
 class LabelCheck:
@@ -106,8 +107,8 @@ class LabelCheck:
         self._checked_datasets = _load(settings)
         self._pressed = QElapsedTimer()
 
-    def must_show_labels(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels must be shown instead of starting a run, and save that they have been shown.
+    def start_if_needed(self, folder: str, report: DatasetReport | None) -> bool:
+        """Return True if the labels must be shown instead of starting a run. Save that they have been shown.
 
         A report without examples never delays the start. Two presses of the Train button within the time of a double
         click count as one.
@@ -131,16 +132,17 @@ class LabelCheck:
 
     def _remember(self, dataset: tuple[str, str]) -> None:
         """Save that the labels of `dataset` (folder and format) have been shown. The oldest datasets are forgotten."""
-        self._checked_datasets = [*_load(self._settings), *self._checked_datasets]  # other windows may have added some
-        self._checked_datasets = [*dict.fromkeys((*self._checked_datasets, dataset))][-_REMEMBERED:]
+        saved = _load(self._settings)  # other windows may have added some
+        unique = list(dict.fromkeys([*saved, *self._checked_datasets, dataset]))
+        self._checked_datasets = unique[-_MAX_REMEMBERED:]
         if self._settings is not None:
-            self._settings.set(_KEY, msgspec.json.encode(self._checked_datasets).decode())
+            self._settings.set(_SETTING, msgspec.json.encode(self._checked_datasets).decode())
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
     """Return the datasets (folder and format) whose labels were shown, or none if they can't be read."""
     try:
-        text = settings.text(_KEY, "[]") if settings is not None else "[]"
+        text = settings.text(_SETTING, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])
     except NOT_DECODED:
         return []

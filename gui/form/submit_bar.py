@@ -38,6 +38,7 @@ def describe_queue(queued: QueuedRuns, devices: Sequence[str], names: Mapping[st
     """Describe the runs that use or wait for `devices`, or return "" if there are none.
 
     `names` contains titles of GPUs by UUID. If `at_once` is True, the job starts without waiting for its devices.
+    Otherwise, the text contains the estimated wait if the remaining time of each run is known.
     """
     busy = [device for device in dict.fromkeys(devices) if queued.get(device)]
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
@@ -51,10 +52,10 @@ def describe_queue(queued: QueuedRuns, devices: Sequence[str], names: Mapping[st
         return tr("Shares {where} with {others}; sharing slows every run down.").format(
             where=device_text, others=others
         )
-    left = [run.left_s for run in runs]
-    if None in left:
+    remaining_s = [run.left_s for run in runs if run.left_s is not None]
+    if len(remaining_s) < len(runs):
         return tr("Starts after {others}.").format(others=others)
-    wait_s = max(filter(None, left), default=0.0)  # the runs train at the same time
+    wait_s = max(remaining_s)  # the runs train at the same time
     return tr("Starts after {others}, in about {wait}.").format(others=others, wait=format_roughly(wait_s))
 
 
@@ -117,6 +118,7 @@ class SubmitBar(QWidget):
     def focus_train(self) -> None:
         """Focus the Train button, now or as soon as it is enabled."""
         self._focus_train_when_enabled = not self._actions.train.ready
+        # A disabled button can't have the focus, so the next one has it in the meantime.
         (self.copy if self._focus_train_when_enabled else self.train).setFocus()
 
     def _lay_out(self) -> None:
@@ -149,7 +151,7 @@ class SubmitBar(QWidget):
 
 
 StepState = Literal["done", "attention", "working", "to do"]
-STEPS = (tr("Data"), tr("Recipe"), tr("Devices"))
+DATA, RECIPE, DEVICES = STEPS = (tr("Data"), tr("Recipe"), tr("Devices"))
 _ICONS: dict[StepState, tuple[str, str]] = {
     "done": ("ok", "ok"),
     "attention": ("warning", "warning"),
@@ -169,8 +171,8 @@ _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "para
 def find_step(problem: Problem) -> str:
     """Return the step that contains the problem's field."""
     if problem.field in _DATA_FIELDS:
-        return tr("Data")
-    return tr("Devices") if problem.field in _DEVICE_FIELDS else tr("Recipe")
+        return DATA
+    return DEVICES if problem.field in _DEVICE_FIELDS else RECIPE
 
 
 class StepList(QWidget):
@@ -224,8 +226,10 @@ class StepList(QWidget):
                 state, text = "to do", to_do[step]
             elif step in working:
                 state, text = "working", working[step]
+            elif step_problems:
+                state, text = "attention", step_problems[0].message
             else:
-                state, text = ("attention", step_problems[0].message) if step_problems else ("done", done[step])
+                state, text = "done", done[step]
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))

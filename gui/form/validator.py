@@ -66,10 +66,11 @@ class JobValidator:
 
         Returns "" if the user has allowed none, or if `model` isn't a file.
         """
-        file = self.model_file(model)
         if not model.endswith(".py"):
             return ""
-        return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
+        file = self.model_file(model)
+        agreed_sha256 = file.sha256 if file is not None and file.agreed else None
+        return self.trusted_sha256 or agreed_sha256 or ""
 
     def _find_problems(self, job: Job, values: dict[str, Any]) -> list[Problem]:
         """Collect all problems with a job's values, GPUs and hosts, with active alerts, and with resuming a run.

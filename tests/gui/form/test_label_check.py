@@ -80,25 +80,25 @@ def test_double_click_on_train_does_not_start(make_form: Callable[[], JobForm], 
 
 
 def test_label_check_holds_back_once_by_folder_and_format(settings: Settings) -> None:
-    assert LabelCheck(settings).must_show_labels("/data/a", UNCERTAIN)
+    assert LabelCheck(settings).start_if_needed("/data/a", UNCERTAIN)
     later = LabelCheck(settings)
-    assert not later.must_show_labels("/data/a", UNCERTAIN)
-    assert later.must_show_labels("/data/b", UNCERTAIN)
-    assert LabelCheck(settings).must_show_labels("/data/a", msgspec.structs.replace(UNCERTAIN, format="voc"))
-    assert not LabelCheck(settings).must_show_labels("/data/b", UNCERTAIN)
+    assert not later.start_if_needed("/data/a", UNCERTAIN)
+    assert later.start_if_needed("/data/b", UNCERTAIN)
+    assert LabelCheck(settings).start_if_needed("/data/a", msgspec.structs.replace(UNCERTAIN, format="voc"))
+    assert not LabelCheck(settings).start_if_needed("/data/b", UNCERTAIN)
 
 
 def test_label_check_remembers_other_windows(settings: Settings) -> None:
     first, second = LabelCheck(settings), LabelCheck(settings)
-    assert first.must_show_labels("/data/a", UNCERTAIN)
-    assert second.must_show_labels("/data/b", UNCERTAIN)
-    assert not LabelCheck(settings).must_show_labels("/data/a", UNCERTAIN)
+    assert first.start_if_needed("/data/a", UNCERTAIN)
+    assert second.start_if_needed("/data/b", UNCERTAIN)
+    assert not LabelCheck(settings).start_if_needed("/data/a", UNCERTAIN)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '[["/data/a"]]', "[[1, 2]]"])
 def test_unreadable_memory_of_labels_counts_as_none(settings: Settings, text: str) -> None:
     settings.set("labels_seen", text)
-    assert LabelCheck(settings).must_show_labels("/data/a", UNCERTAIN)
+    assert LabelCheck(settings).start_if_needed("/data/a", UNCERTAIN)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_unreadable_memory_of_labels_counts_as_none(settings: Settings, text: st
     ids=["none", "unrecognized", "certain", "no examples"],
 )
 def test_other_folders_start_at_once(report: DatasetReport | None) -> None:
-    assert not LabelCheck().must_show_labels("/data/a", report)
+    assert not LabelCheck().start_if_needed("/data/a", report)
 
 
 def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot) -> None:
