@@ -31,7 +31,6 @@ from gui.widgets.layouts import hbox, vbox
 _CLASS_METRICS = ("F1", "IoU", "Recall")
 """Metrics for ranking classes, in order of preference."""
 
-
 ROW_SPACING = 4
 """Space between the rows of next steps in pixels."""
 _ADVICE_HEIGHT = 44
@@ -59,7 +58,7 @@ class NextSteps(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._folder = ""
-        self.code = ""  # loads the best checkpoint; "Copy loading code" copies it
+        self.code = ""
         self.trial = push_button(
             tr("Try it on an image"), self.trial_requested, tip=tr("Predict for files that you choose or drop")
         )
@@ -274,7 +273,7 @@ def _find_advice(data: RunData) -> _Advice | None:
     other pretrained weights after a failure to load them.
     """
     verdict, failure = data.verdict, data.failure
-    # Only the failure of a lost GPU has changes: the job without this GPU.
+    # Only the failure of a lost GPU has changes: the job without this GPU. Choices contain its devices as text.
     if failure is not None and failure.changes and data.finished is not None:
         values = {
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in failure.changes.items()

@@ -158,7 +158,7 @@ class Note:
     text: str
 
 
-def notes(data: RunData) -> list[Note]:
+def list_notes(data: RunData) -> list[Note]:
     """Return the notes about a run: resumes and restarts, then its most important warnings."""
     history = [Note("muted", text) for text in (_describe_resume(data), _describe_restart(data)) if text]
     newest_first = reversed(data.warnings.values())
@@ -179,7 +179,7 @@ class NotesView(QWidget):
 
     def show_data(self, data: RunData) -> None:
         """Show the notes on a run, one per line, if they have changed. Labels are reused, not deleted."""
-        new_notes = notes(data)
+        new_notes = list_notes(data)
         if new_notes == self._notes:
             return
         self._notes = new_notes

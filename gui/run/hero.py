@@ -9,6 +9,7 @@ import numpy as np
 from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
+from engine.contract.catalogue import Measure
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from engine.system.format import duration
@@ -130,9 +131,8 @@ class RunHero(QWidget):
         if status.active and status.label != "Waiting":
             progress = f"{100 * status.fraction:.0f}%" if status.fraction is not None else ""
             rate = speed(status.images_per_second) if status.images_per_second is not None else ""
-            time = (
-                tr("{time} left").format(time=duration(status.seconds_left)) if status.seconds_left is not None else ""
-            )
+            if status.seconds_left is not None:
+                time = tr("{time} left").format(time=duration(status.seconds_left))
             note = " · ".join(filter(None, (progress, rate)))
         elif data.finished is not None and data.finished.seconds:
             time, note = duration(data.seconds(data.finished)), tr("training time")
@@ -187,17 +187,15 @@ def find_best_metric(data: RunData) -> BestMetric:
     if not name:
         return BestMetric("–", "")
     values = data.validations.measures[name].values
-    measure = data.find_measure(name)
-    is_higher_better, is_percent = (measure.higher_is_better, measure.percent) if measure else (name != "loss", False)
+    # The loss has no description, and metrics of an unknown task may have none.
+    measure = data.find_measure(name) or Measure(name, name, higher_is_better=name != "loss")
     finished = data.finished
     if finished is not None and finished.best_epoch is not None and name in finished.best:
         best, epoch = finished.best[name], finished.best_epoch
     else:
-        index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
+        index = int(np.nanargmax(values) if measure.higher_is_better else np.nanargmin(values))
         best, epoch = float(values[index]), int(data.validations.epoch.values[index])
-    return BestMetric(
-        metric_value(best, percent=is_percent), shorten_title(measure.title if measure is not None else name), epoch
-    )
+    return BestMetric(metric_value(best, percent=measure.percent), shorten_title(measure.title), epoch)
 
 
 def _find_main_metric(data: RunData) -> str:

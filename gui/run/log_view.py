@@ -52,7 +52,7 @@ class LogView(QWidget):
 
     def show_lines(self, lines: list[Line]) -> bool:
         """Add new lines. Return True if some remain for the next call."""
-        self._line_count = max(self._line_count, len(lines) - MAX_LINES)
+        self._line_count = max(self._line_count, len(lines) - MAX_LINES)  # skip lines that would be removed at once
         batch = lines[self._line_count : self._line_count + _BATCH]
         if not batch:
             return False

@@ -17,6 +17,7 @@ from gui.widgets.editors import ChoiceEditor, Editor
 from gui.widgets.layouts import FlowLayout
 
 _BEST = ("best", "best", "")
+"""Choice (value, title, help) that is offered while a run has no checkpoint."""
 
 
 class CheckpointEditor(ChoiceEditor):
@@ -151,14 +152,11 @@ class FormGrid(QGridLayout):
             label.setBuddy(control)
             if name:
                 control.setAccessibleName(name)
-            self.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop if editor.layout() is None else _MIDDLE)
+            self.addWidget(label, number, 0, Qt.AlignmentFlag.AlignVCenter)
 
     def show_row(self, editor: QWidget, is_visible: bool) -> None:
         for widget in (editor, self._labels[editor]):
             widget.setVisible(is_visible)
-
-
-_MIDDLE = Qt.AlignmentFlag.AlignVCenter
 
 
 def _checkpoint_title(checkpoint: Checkpoint) -> str:

@@ -333,7 +333,7 @@ class RunPage(QWidget):
     def _show_all_plots(self) -> None:
         """Return from an enlarged plot to all plots, the strategy and the log."""
         if self.charts is not None:
-            self._curves.setCurrentIndex(0)
+            self._curves.setCurrentIndex(0)  # the page with all plots
             self.charts.rows.put_plot_back()
 
     def recolor(self) -> None:

@@ -35,12 +35,12 @@ class ValidationSlider(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.position = -1  # index of the selected validation, or -1 if there is none
+        self.position = -1
         self._validations: Sequence[ClassMetrics | Predicted] = ()
         self._planned_epochs = 0  # 0 if unknown
         self._best_position: int | None = None
-        self.previous = _step_button("◂", tr("Previous validation"))
-        self.next = _step_button("▸", tr("Next validation"))
+        self.previous = create_step_button("◂", tr("Previous validation"))
+        self.next = create_step_button("▸", tr("Next validation"))
         self.best = QToolButton()
         self.best.setText(tr("Best"))
         self.best.setToolTip(tr("Show the validation of the best checkpoint (B)"))
@@ -156,10 +156,12 @@ class ValidationsView(QWidget):
         validations, best = self._validations(), self._data.checkpoints.get("best")
         self._stack.setCurrentIndex(1 if validations else 0)
         self._empty.setText(self._empty_text())
-        newest, best_step = validations[-1] if validations else None, best.step if best is not None else None
+        if not validations:
+            return
+        best_step = best.step if best is not None else None
         # The plan contains the names of the classes.
-        state = (len(validations), id(newest), best_step, self._data.plan is not None, self._data.rollbacks)
-        if validations and state != self._displayed_state:
+        state = (len(validations), id(validations[-1]), best_step, self._data.plan is not None, self._data.rollbacks)
+        if state != self._displayed_state:
             self._displayed_state = state
             if self.validation_slider.show_validations(validations, self._data):
                 self._show_validation()
@@ -177,7 +179,8 @@ class ValidationsView(QWidget):
         raise NotImplementedError
 
 
-def _step_button(text: str, name: str) -> QToolButton:
-    button = tool_button(text=text, name=name, tip=name)
+def create_step_button(arrow: str, name: str, tip: str = "") -> QToolButton:
+    """Create a button that repeats while it is held. Its tool tip is `tip`, by default the name."""
+    button = tool_button(text=arrow, name=name, tip=tip or name)
     button.setAutoRepeat(True)
     return button

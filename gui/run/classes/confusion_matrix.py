@@ -203,11 +203,11 @@ class ConfusionMatrix(QWidget):
         They are an image with a pixel per cell, because thousands of rectangles would be slow.
         """
         scheme = theme.colors()
-        high, low = (
+        full, empty = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
         )
-        shares = self._row_fractions[..., None]
-        pixels = np.round(shares * high + (1 - shares) * low).astype(np.uint8)
+        fractions = self._row_fractions[..., None]
+        pixels = np.round(fractions * full + (1 - fractions) * empty).astype(np.uint8)
         count = len(pixels)
         self._fills = QImage(pixels.tobytes(), count, count, 3 * count, QImage.Format.Format_RGB888).copy()
         self.update()
@@ -256,18 +256,14 @@ class ConfusionMatrix(QWidget):
     def _geometry(self) -> tuple[float, float, float]:
         """Return the side of a cell, and the left and top edge of the first cell, in pixels."""
         count = max(1, len(self._counts))
-        left, top = self._margins()
-        side = min(
-            (self.width() - left - 2) / count,
-            (self.height() - 2 * self._title_height - 2) / count,
-            theme.scale_pixels(MAX_SIDE),
-        )
-        if not self._names_fit(side):
-            side = min(
-                (self.width() - left - 2) / count, (self.height() - top - 2) / count, theme.scale_pixels(MAX_SIDE)
-            )
-            return max(float(self._min_side), side), left, top
-        return max(float(self._min_side), side), left, 2 * self._title_height
+        left, vertical_top = self._margins()
+        horizontal_top = 2 * self._title_height  # title, and a line for horizontal column names
+        max_side = min((self.width() - left - 2) / count, theme.scale_pixels(MAX_SIDE))
+        side = min(max_side, (self.height() - horizontal_top - 2) / count)
+        if self._names_fit(side):
+            return max(float(self._min_side), side), left, horizontal_top
+        side = min(max_side, (self.height() - vertical_top - 2) / count)
+        return max(float(self._min_side), side), left, vertical_top
 
     @property
     def _min_side(self) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
+from PySide6.QtCore import QAbstractTableModel, QEvent, QObject, Qt
 from PySide6.QtWidgets import QHeaderView
 
 from gui.format import localized
@@ -17,6 +17,7 @@ from gui.widgets.column_model import (
     BAR,
     INTERVAL,
     LEFT,
+    NOTHING,
     PAD,
     RIGHT,
     VALUE,
@@ -27,19 +28,21 @@ from gui.widgets.column_model import (
 )
 
 _COUNT = tr("Count")
-_MAX_NAME_WIDTH = 240
+_MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 110, 240
+"""Limits of the width that is reserved for the names, in pixels."""
 _MAX_MIN_WIDTH = 580
 """Maximum width that the table may require, in pixels at a text size of 100%."""
 _WIDEST_NUMBER = "100.0%"
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
-    """Return the names of `count` classes. Names that are missing in `classes` are generated, such as "class 3"."""
-    more = count - len(classes)
-    return [
-        *classes[:count],
-        *([tr("none of them")] if more == 1 else [f"class {len(classes) + n}" for n in range(more)]),
-    ]
+    """Return the names of `count` classes. Names that are missing in `classes` are generated, such as "class 3".
+
+    A single missing name is "none of them", because a confusion matrix may have a row for that.
+    """
+    if count == len(classes) + 1:
+        return [*classes, tr("none of them")]
+    return [*classes[:count], *(f"class {number}" for number in range(len(classes), count))]
 
 
 class ClassModel(QAbstractTableModel):
@@ -93,10 +96,10 @@ class ClassModel(QAbstractTableModel):
         """Return True if a column contains fractions, which are the metrics. Others are class names or counts."""
         return column > 0 and self.titles[column - 1] != _COUNT
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own default
+    def rowCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else len(self.names)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+    def columnCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else 1 + len(self.titles)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -117,9 +120,10 @@ class ClassModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return self._format_value(column, value) if column else self.names[row]
         unknown = tr("This class isn't in the split and was never predicted")
-        interval = self.interval(row, column)
-        low_high = [localized(100 * bound, 1) for bound in interval or ()]
-        bounds = f"95% interval: {low_high[0]} to {low_high[1]}%" if low_high else None
+        interval, bounds = self.interval(row, column), None
+        if interval is not None:
+            low, high = (localized(100 * bound, 1) for bound in interval)
+            bounds = f"95% interval: {low} to {high}%"
         values: dict[int, object] = {
             VALUE: value,
             BAR: value if self.is_fraction(column) else None,
@@ -179,17 +183,20 @@ class ClassTable(RowView):
             self._fit_columns()
 
     def _fit_columns(self) -> None:
-        """Fit the columns to their titles and numbers. The names get the remaining width."""
+        """Fit the columns to their titles and numbers, and the minimum width of the table to the columns.
+
+        The names get the remaining width.
+        """
         header = self.horizontalHeader()
         advance = self.fontMetrics().horizontalAdvance
-        widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
-        needed = min(_MAX_NAME_WIDTH, max(110, widest)) + 2 * self.frameWidth()
+        longest_name = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
+        table_width = min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, longest_name)) + 2 * self.frameWidth()
         for column in range(1, self.model_.columnCount()):
             width = max(header.sectionSizeHint(column), advance(_WIDEST_NUMBER) + 2 * PAD)
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
             header.resizeSection(column, width)
-            needed += width
-        self.setMinimumWidth(min(needed, theme.scale_pixels(_MAX_MIN_WIDTH)))
+            table_width += width
+        self.setMinimumWidth(min(table_width, theme.scale_pixels(_MAX_MIN_WIDTH)))
 
 
 def make_class_metric_rows(classes: Sequence[str], metrics: ClassMetrics) -> Iterator[list[str]]:

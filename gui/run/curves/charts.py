@@ -64,7 +64,7 @@ class RunCharts(QWidget):
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
-        self.rows.set_empty("accuracy", False)
+        self.rows.set_empty("accuracy", is_empty=False)
         self._hide_power_and_temperature(is_hidden=True)  # until a device reports them
         self._clear_plots()
         self.group.set_axis(self.group.axis)  # shows all data again if the user has zoomed
@@ -87,16 +87,17 @@ class RunCharts(QWidget):
             self._clear_plots()
             self._rollbacks = data.rollbacks
         steps = data.steps
-        x = self._x_values(steps)
+        x = self._x_column(steps).values
         self.loss.set_data("train", x, steps.loss.values)
         self.speed.set_data("speed", x, steps.images_per_second.values)
         self.times.set_data("wait", x, steps.data_wait_s.values)
         self.times.set_data("compute", x, steps.compute_s.values)
-        if len(steps.step) or len(data.validations.step):
+        if len(steps.step) or len(data.validations.step):  # before, it is unknown which metrics the run has
             self._show_metrics(data, x)
         self._show_devices(data)
         self._set_empty_texts(is_over=data.finished is not None)
-        ends = [column.last for column in self._x_columns(data) if len(column)]
+        sources: list[Steps | Validations | DeviceColumns] = [steps, data.validations, *data.devices.values()]
+        ends = [column.last for column in map(self._x_column, sources) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
     def _show_metrics(self, data: RunData, step_x: Floats) -> None:
@@ -108,11 +109,12 @@ class RunCharts(QWidget):
             self.accuracy.set_smoothing(self._smoothing)
             self.accuracy.set_data("train", step_x, data.steps.accuracy.values)
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
-        self.rows.set_empty("accuracy", not (has_accuracy or percentages))
+        self.rows.set_empty("accuracy", is_empty=not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):  # at most one per color
             self.accuracy.add_line(name, LineStyle(shorten_title(title), color, markers=True))
-        x_values = self._x_values(data.validations)
-        for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
+        x_values = self._x_column(data.validations).values
+        plots = {"loss": self.loss} | dict.fromkeys(percentages, self.accuracy)
+        for name, plot in plots.items():
             column = data.validations.measures.get(name)
             if column is not None:
                 plot.set_data(name, x_values, column.values)
@@ -120,7 +122,7 @@ class RunCharts(QWidget):
     def _hide_power_and_temperature(self, *, is_hidden: bool) -> None:
         """Hide the plots of power and temperature if `is_hidden`. Most CPUs report neither."""
         for quantity in ("power_w", "temperature_c"):
-            self.rows.set_empty(quantity, is_hidden)
+            self.rows.set_empty(quantity, is_empty=is_hidden)
 
     def _clear_plots(self) -> None:
         """Clear all plots before another run, or the same run from an earlier checkpoint, is shown."""
@@ -135,18 +137,14 @@ class RunCharts(QWidget):
             for quantity, plot in self.devices.items():
                 plot.add_line(device, LineStyle(titles.get(device, device), _color_of(device)))
                 column: Column = getattr(columns, quantity)
-                plot.set_data(device, self._x_values(columns), column.values)
-        if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
+                plot.set_data(device, self._x_column(columns).values, column.values)
+        newest = [(columns.power_w.last, columns.temperature_c.last) for columns in data.devices.values()]
+        if np.isfinite(newest).any():
             self._hide_power_and_temperature(is_hidden=False)
 
-    def _x_values(self, columns: Steps | Validations | DeviceColumns) -> Floats:
+    def _x_column(self, logged: Steps | Validations | DeviceColumns) -> Column:
         """Return the x values of logged values: their steps or their times, depending on the axis."""
-        return columns.step.values if self.group.axis == "count" else columns.seconds.values
-
-    def _x_columns(self, data: RunData) -> list[Column]:
-        """Return the x values of all steps, validations and device samples, a column for each."""
-        sources: list[Steps | Validations | DeviceColumns] = [data.steps, data.validations, *data.devices.values()]
-        return [source.step if self.group.axis == "count" else source.seconds for source in sources]
+        return logged.step if self.group.axis == "count" else logged.seconds
 
     def _add_lines(self) -> None:
         """Add the lines of loss, speed and step times, which every run has."""
@@ -177,11 +175,11 @@ def _find_percentage_metrics(data: RunData) -> dict[str, str]:
         informative = (measure for measure in task.metrics if measure.percent and not measure.is_always_one(classes))
         titles = {measure.id: measure.title for measure in informative}
     else:
-        columns = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
-        finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
-        titles = {
-            name: name for name, values in finite.items() if len(values) and 0 <= values.min() <= values.max() <= 1
-        }
+        titles = {}
+        for name, column in data.validations.measures.items():
+            finite = column.values[np.isfinite(column.values)]
+            if name != "loss" and len(finite) and finite.min() >= 0 and finite.max() <= 1:
+                titles[name] = name
     return dict(list(titles.items())[: len(_METRIC_COLORS)])
 
 
@@ -203,16 +201,21 @@ def _create_device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """Return the title of each device: its name, or a number if its name is unknown or not unique."""
+    """Return the title of each device, by its id.
+
+    This is its name, or a number if its name is unknown or not unique. Titles of CPUs and of devices on other machines
+    contain the machine's name instead.
+    """
     names = list(data.device_names.values())
-    return {
-        device: device_title(device)
-        if host_of(device) or device == CPU
-        else name.removeprefix("NVIDIA ")
-        if names.count(name) == 1 and name != device
-        else f"device {number}"
-        for number, (device, name) in enumerate(data.device_names.items())
-    }
+    titles = {}
+    for number, (device, name) in enumerate(data.device_names.items()):
+        if host_of(device) or device == CPU:
+            titles[device] = device_title(device)
+        elif names.count(name) == 1 and name != device:
+            titles[device] = name.removeprefix("NVIDIA ")
+        else:
+            titles[device] = f"device {number}"
+    return titles
 
 
 def _color_of(device: str) -> Callable[[], str]:

@@ -41,7 +41,7 @@ class PlotRows(QWidget):
         enlarge_requested(str): the user wants to enlarge the plot with this name.
 
     Attributes:
-        order: Names of all plots.
+        order: Names of all plots in display order.
         chosen: Names of the plots that the user wants to see.
     """
 
@@ -51,7 +51,6 @@ class PlotRows(QWidget):
         super().__init__()
         self.plots = dict(plots)
         self._settings = settings
-        # Names of all plots in display order, and of those that the user wants to see.
         self.order, self.chosen = _parse_choice(settings.text(_SETTING), list(plots))
         self._empty: set[str] = set()  # plots without data are hidden
         self._enlarged = ""  # plot that is shown elsewhere
@@ -73,11 +72,13 @@ class PlotRows(QWidget):
         self._settings.set(_SETTING, " ".join(name if name in chosen else f"-{name}" for name in order))
         self._arrange()
 
-    def set_empty(self, name: str, is_empty: bool) -> None:
+    def set_empty(self, name: str, *, is_empty: bool) -> None:
         """Hide a plot while `is_empty` is True, because the run has no data for it."""
-        if is_empty != (name in self._empty):
-            self._empty ^= {name}
-            self._arrange()
+        if is_empty:
+            self._empty.add(name)
+        else:
+            self._empty.discard(name)
+        self._arrange()
 
     def take_plot(self, name: str) -> LinePlot:
         """Detach a plot, so that it can be shown elsewhere until `put_plot_back` is called."""
@@ -87,7 +88,7 @@ class PlotRows(QWidget):
     def put_plot_back(self) -> None:
         """Return the plot that `take_plot` has detached to its row, and focus it."""
         enlarged, self._enlarged = self._enlarged, ""
-        self._rows = []
+        self._rows = []  # forces `_arrange` to recreate the rows
         self._arrange()
         if enlarged:
             self.plots[enlarged].setFocus()
@@ -118,11 +119,8 @@ class PlotRows(QWidget):
         """Recreate the rows of visible plots, unless they are unchanged. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         per_row = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
-        rows = (
-            [visible[:1], *(visible[start : start + per_row] for start in range(1, len(visible), per_row))]
-            if visible
-            else []
-        )
+        rows = [visible[:1]] if visible else []
+        rows += [visible[start : start + per_row] for start in range(1, len(visible), per_row)]
         if rows == self._rows:
             return
         self._rows = rows

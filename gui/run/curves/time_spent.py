@@ -62,14 +62,17 @@ class TimeSpentView(QWidget):
         self.show()
 
     def _show_advice(self, advice: Advice | None, is_active: bool) -> None:
-        """Show the advice and its button. If the advice has changed, it can be applied again."""
+        """Show the advice and its button. If it suggests another setting than the applied one, it can be applied again."""
         is_live = advice is not None and advice.live and is_active
         if advice == self._advice and is_live == self._is_live:
             return
-        suggests_same = (
-            advice is not None and self._applied is not None and _find_setting(advice) == _find_setting(self._applied)
+        applied = self._applied
+        is_same_setting = (
+            advice is not None
+            and applied is not None
+            and (advice.field, advice.value) == (applied.field, applied.value)
         )
-        if is_live != self._is_live or not suggests_same:
+        if is_live != self._is_live or not is_same_setting:
             self._applied = None
         self._advice, self._is_live = advice, is_live
         self.label.setText(advice.sentence if advice is not None else tr("Time of each step"))
@@ -110,11 +113,6 @@ class TimeSpentView(QWidget):
         self._label_button()
 
 
-def _find_setting(advice: Advice) -> tuple[str, int | str]:
-    """Return the field and value that the advice suggests."""
-    return advice.field, advice.value
-
-
 ORDER: tuple[Part, ...] = get_args(Part)
 TITLES: dict[Part, str] = {
     "data": tr("Data wait"),
@@ -144,9 +142,13 @@ MIN_FRACTION = 0.0005
 """Minimum fraction of a step that is displayed. Smaller ones would appear as 0.0%."""
 
 BAR_HEIGHT, GAP = 18, 6
+"""Height of the bar, and distances between bar and legend and between swatch and title, in pixels."""
 _LINE_HEIGHT, _SWATCH = 20, 13
 """Height of a line of the legend, and side of its swatch, in pixels at a text size of 100%."""
 PAD = 12
+"""Distance between the columns of the legend in pixels."""
+_NUMBER_GAP = 8
+"""Minimum distance between title and numbers of an entry in pixels."""
 
 
 class _Entry(NamedTuple):
@@ -169,12 +171,9 @@ def describe_part(spent: TimeSpent, part: Part) -> str:
 
 def describe_time(spent: TimeSpent) -> str:
     """Describe the bar for screen readers, largest part first."""
-    parts = sorted((p for p in ORDER if _compute_fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
-    return (
-        tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s))
-        + ". ".join(describe_part(spent, part) for part in parts)
-        + "."
-    )
+    visible_parts = [part for part in ORDER if _compute_fraction(spent, part) >= MIN_FRACTION]
+    parts = ". ".join(describe_part(spent, part) for part in sorted(visible_parts, key=lambda part: -spent.parts[part]))
+    return tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s)) + f"{parts}."
 
 
 class TimeBar(QWidget):
@@ -207,13 +206,12 @@ class TimeBar(QWidget):
         self.update()
 
     def segment(self, part: Part) -> QRectF:
-        """Return the rectangle of the bar's segment for a part of a step."""
-        start = (
-            sum(_compute_fraction(self._time_spent, other) for other in ORDER[: ORDER.index(part)])
-            if self._time_spent
-            else 0.0
-        )
-        fraction = _compute_fraction(self._time_spent, part) if self._time_spent else 0.0
+        """Return the rectangle of the bar's segment for a part of a step. It is empty while the times are unknown."""
+        spent = self._time_spent
+        if spent is None:
+            return QRectF()
+        start = sum(_compute_fraction(spent, earlier) for earlier in ORDER[: ORDER.index(part)])
+        fraction = _compute_fraction(spent, part)
         return QRectF(start * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
@@ -221,9 +219,10 @@ class TimeBar(QWidget):
         advance = QFontMetrics(theme.with_tabular_digits(self.font())).horizontalAdvance
         is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
         line_height = theme.scale_pixels(_LINE_HEIGHT)
-        number_width = theme.scale_pixels(_SWATCH) + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
+        widest_numbers = "00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%"
+        other_width = theme.scale_pixels(_SWATCH) + GAP + _NUMBER_GAP + advance(widest_numbers)
         parts = [*(part for part in ORDER if part in self._known_parts), None]  # None is the full step
-        needed = [number_width + advance(_format_part_title(part)) for part in parts]
+        needed = [other_width + advance(_format_part_title(part)) for part in parts]
         widths: list[int] = []  # of the columns, as many as fit
         for columns in range(len(parts), 0, -1):
             widths = [max(needed[column::columns]) for column in range(columns)]
@@ -303,9 +302,10 @@ class TimeBar(QWidget):
             painter.setPen(QColor(scheme.border))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch)
-            numbers = f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_compute_fraction(spent, entry.part))}"
+            percent = format_percent(_compute_fraction(spent, entry.part))
+            numbers = f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {percent}"
         painter.setPen(QColor(scheme.text if entry.part and entry.part == self._hovered else scheme.muted))
-        painter.drawText(rect.adjusted(side + 6, 0, 0, 0), middle, _format_part_title(entry.part))
+        painter.drawText(rect.adjusted(side + GAP, 0, 0, 0), middle, _format_part_title(entry.part))
         painter.setPen(QColor(scheme.text))
         painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
 

@@ -17,7 +17,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
 from gui.actions import Action, bind
 from gui.run.classes.table import format_number, make_confusion_rows
-from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
+from gui.run.model.widgets import evaluation_title, format_sample_classes, list_metrics
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import Rows, save_in_background, write_csv
@@ -170,9 +170,10 @@ def make_class_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     yield ["class", *(f"{title}{end}" for title in columns for end in ("", " low", " high"))]
     for number, name in enumerate(opened.evaluation.classes):
         cells = [name]
-        for values in columns.values():
-            each = values[number] if number < len(values) else None
-            cells += ["", "", ""] if each is None else [*map(format_number, (each.value, each.low, each.high))]
+        for intervals in columns.values():
+            interval = intervals[number] if number < len(intervals) else None
+            numbers = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
+            cells += map(format_number, numbers)
         yield cells
 
 
@@ -186,13 +187,10 @@ def make_sample_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     samples, classes = opened.samples, opened.evaluation.classes
     yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
     for row, path in enumerate(samples.paths):
-        named = (
-            format_classes(classes, indices[row], nothing="") if indices else ""
-            for indices in (samples.true, samples.predicted)
-        )
-        numbers = (samples.confidence, samples.correct, samples.losses)
-        values = (None if column is None else float(column[row]) for column in numbers)
-        yield [path, samples.splits[row], *named, *map(format_number, values)]
+        names = [format_sample_classes(classes, column, row) for column in (samples.true, samples.predicted)]
+        columns = (samples.confidence, samples.correct, samples.losses)
+        numbers = [format_number(None if column is None else float(column[row])) for column in columns]
+        yield [path, samples.splits[row], *names, *numbers]
 
 
 AUTOMATIC = "auto"

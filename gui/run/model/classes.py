@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyqtgraph as pg
@@ -63,17 +64,12 @@ class ClassesPage(QWidget):
         if threshold > 0:
             confusion = count_confusion(self._opened.samples, len(evaluation.classes), threshold)
         measures = {title: _collect_values(column) for title, column in evaluation.per_class.items()}
-        intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
+        intervals = {title: _list_interval_limits(column) for title, column in evaluation.per_class.items()}
         self.metrics_view.show_metrics(
             evaluation.classes,
             # Epoch and step aren't displayed.
             ClassMetrics(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),
         )
-
-
-def has_classes(evaluation: Evaluation) -> bool:
-    """Return True if the evaluation has class metrics or a confusion matrix."""
-    return bool(evaluation.per_class or evaluation.confusion)
 
 
 def find_confusion(evaluation: Evaluation) -> np.ndarray | None:
@@ -88,20 +84,27 @@ def _collect_values(column: Sequence[Interval | None]) -> Floats:
     return np.array([np.nan if each is None else each.value for each in column], np.float64)
 
 
-def _bounds(column: Sequence[Interval | None]) -> Floats:
+def _list_interval_limits(column: Sequence[Interval | None]) -> Floats:
     """Return the limits of a metric's intervals by class, float64 [n, 2], with NaN for unknown ones."""
-    pairs = [(None, None) if each is None else (each.low, each.high) for each in column]
-    rows = [(np.nan, np.nan) if None in pair else pair for pair in pairs]
-    return np.array(rows, np.float64).reshape(-1, 2)
+    limits = np.full((len(column), 2), np.nan)
+    for row, interval in enumerate(column):
+        if interval is not None and interval.low is not None and interval.high is not None:
+            limits[row] = interval.low, interval.high
+    return limits
+
+
+class _ErrorKind(NamedTuple):
+    title: str
+    explanation: str
 
 
 KINDS = {
-    "classification": (tr("Wrong class"), tr("Correct box, wrong class")),
-    "localization": (tr("Poor box"), tr("Correct class, but too little overlap with the object")),
-    "both": (tr("Wrong class and poor box"), tr("Too little overlap with an object of another class")),
-    "duplicate": (tr("Duplicate"), tr("Another detection of the object has a higher score")),
-    "background": (tr("Background"), tr("Overlaps no object")),
-    "missed": (tr("Missed"), tr("An object without a detection")),
+    "classification": _ErrorKind(tr("Wrong class"), tr("Correct box, wrong class")),
+    "localization": _ErrorKind(tr("Poor box"), tr("Correct class, but too little overlap with the object")),
+    "both": _ErrorKind(tr("Wrong class and poor box"), tr("Too little overlap with an object of another class")),
+    "duplicate": _ErrorKind(tr("Duplicate"), tr("Another detection of the object has a higher score")),
+    "background": _ErrorKind(tr("Background"), tr("Overlaps no object")),
+    "missed": _ErrorKind(tr("Missed"), tr("An object without a detection")),
 }
 SIZES = {"small": tr("Small (up to 32²)"), "medium": tr("Medium (up to 96²)"), "large": tr("Large")}
 _BAR_HEIGHT = 30
@@ -140,8 +143,8 @@ class BoxErrorsPage(QWidget):
             widget.setVisible(bool(self._errors))
         self.plot.setFixedHeight(_BAR_HEIGHT * len(self._errors) + 50)
         self.plot.setAccessibleDescription("; ".join(map(describe_errors, reversed(self._errors))))
-        kinds = (KINDS[each.kind] for each in reversed(self._errors))
-        self.plot.setToolTip("\n".join(f"{title}: {explanation}" for title, explanation in kinds))
+        kinds = [KINDS[each.kind] for each in reversed(self._errors)]
+        self.plot.setToolTip("\n".join(f"{kind.title}: {kind.explanation}" for kind in kinds))
         self.sizes.show_rows(
             [
                 (
@@ -165,7 +168,9 @@ class BoxErrorsPage(QWidget):
         self.plot.addItem(
             pg.BarGraphItem(x0=0, y=list(range(len(losses))), width=losses, height=0.62, brush=colors.accent, pen=None)
         )
-        ticks = [(index, f"{KINDS[each.kind][0]} ({localized(each.count)})") for index, each in enumerate(self._errors)]
+        ticks = [
+            (index, f"{KINDS[each.kind].title} ({localized(each.count)})") for index, each in enumerate(self._errors)
+        ]
         self.plot.getAxis("left").setTicks([ticks])
         self.plot.setXRange(0, max([*losses, 1.0]) * 1.05, padding=0)
         self.plot.setYRange(-0.5, max(0.5, len(losses) - 0.5), padding=0)
@@ -173,12 +178,7 @@ class BoxErrorsPage(QWidget):
 
 def describe_errors(errors: BoxErrors) -> str:
     """Describe errors, as in "Missed: 34, 12.0 points of AP50"."""
-    return f"{KINDS[errors.kind][0]}: {localized(errors.count)}, {localized(100 * errors.ap_loss, 1)} points of AP50"
-
-
-def has_box_errors(evaluation: Evaluation) -> bool:
-    """Return True if the evaluation has errors by type or metrics by object size."""
-    return bool(evaluation.box_errors or evaluation.sizes)
+    return f"{KINDS[errors.kind].title}: {localized(errors.count)}, {localized(100 * errors.ap_loss, 1)} points of AP50"
 
 
 class CalibrationPage(QWidget):

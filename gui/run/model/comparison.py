@@ -150,9 +150,8 @@ class ComparisonPage(QWidget):
             self._clear()
             self.stack.setCurrentIndex(COMPARED)
             text = str(error) if isinstance(error, ValueError) else describe_error(error)
-            self.problem.show_problems(
-                (Problem("", tr("Couldn't compare them: {rstrip}.").format(rstrip=text.rstrip("."))),)
-            )
+            message = tr("Couldn't compare them: {reason}.").format(reason=text.rstrip("."))
+            self.problem.show_problems((Problem("", message),))
 
     def _clear(self) -> None:
         """Clear the table of differences, the texts, and the buttons for samples."""
@@ -197,24 +196,24 @@ def _format_title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
     return title if other.saved.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 
 
-def _make_difference_row(each: Difference) -> tuple[str, ...]:
-    """Return metric, value of this evaluation, value of the other one, difference, and its interval."""
-    percent, difference = each.entry.percent, each.difference
+def _make_difference_row(compared: Difference) -> tuple[str, ...]:
+    """Return metric, value of this evaluation, value of the other one, difference, and its interval ("" if unknown)."""
+    percent, difference = compared.entry.percent, compared.difference
+    interval = ""
+    if difference.low is not None and difference.high is not None:
+        low, high = (_format_difference(end, percent=percent) for end in (difference.low, difference.high))
+        interval = f"{low} to {high}"
     return (
-        each.entry.title,
-        format_value(each.second, percent),  # this evaluation
-        format_value(each.first, percent),
-        _format_difference(difference.value, percent),
-        f"{_format_difference(difference.low, percent)} to {_format_difference(difference.high, percent)}"
-        if difference.low is not None and difference.high is not None
-        else "",
+        compared.entry.title,
+        format_value(compared.second, percent=percent),  # the visible evaluation is the second one
+        format_value(compared.first, percent=percent),
+        _format_difference(difference.value, percent=percent),
+        interval,
     )
 
 
-def _format_difference(value: float | None, percent: bool) -> str:
-    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return "" for None."""
-    if value is None:
-        return ""
+def _format_difference(value: float, *, percent: bool) -> str:
+    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312"."""
     return f"{'−' if value < 0 else '+'}{metric_value(abs(value), percent=percent).removesuffix('%')}"
 
 

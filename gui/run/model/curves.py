@@ -187,8 +187,3 @@ class CurvesPage(QWidget):
 def _class_name(names: tuple[str, ...], index: int) -> str:
     """Return the name of the class at `index`, or its number if it has none."""
     return names[index] if index < len(names) else f"class {index}"
-
-
-def has_curves(opened: OpenedEvaluation) -> bool:
-    """Return True if the evaluation has precision-recall or ROC curves."""
-    return bool(opened.curves.classes)

@@ -19,11 +19,9 @@ from gui.run.model.classes import (
     CalibrationPage,
     ClassesPage,
     find_confusion,
-    has_box_errors,
-    has_classes,
 )
 from gui.run.model.comparison import ComparisonPage
-from gui.run.model.curves import CurvesPage, has_curves
+from gui.run.model.curves import CurvesPage
 from gui.run.model.samples.page import SamplesPage
 from gui.run.model.widgets import (
     PlainTable,
@@ -123,10 +121,10 @@ class ResultView(QWidget):
         evaluation = opened.evaluation
         has_content = {
             SUMMARY: True,
-            CLASSES: has_classes(evaluation),
-            CURVES: has_curves(opened),
+            CLASSES: bool(evaluation.per_class or evaluation.confusion),
+            CURVES: bool(opened.curves.classes),
             CALIBRATION: evaluation.calibration is not None,
-            ERRORS: has_box_errors(evaluation),
+            ERRORS: bool(evaluation.box_errors or evaluation.sizes),
             SAMPLES: len(opened.samples) > 0,
             COMPARE: True,
         }
@@ -146,7 +144,7 @@ class ResultView(QWidget):
 
     def close_work(self) -> None:
         """Stop background work when the window closes."""
-        if "samples" in self.__dict__:
+        if "samples" in self.__dict__:  # otherwise, the page hasn't been created
             self.samples.close_work()
 
     def _add_page(self, number: int, page: _Page) -> _Page:
@@ -227,11 +225,15 @@ class SummaryPage(QWidget):
         self._arrange()
         self.about.setText(shorten(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
         rows = [
-            (entry.title, format_value(each.value, entry.percent), format_interval(each, entry.percent))
-            for entry, each in list_metrics(evaluation)
+            (
+                entry.title,
+                format_value(value.value, percent=entry.percent),
+                format_interval(value, percent=entry.percent),
+            )
+            for entry, value in list_metrics(evaluation)
         ]
         self.metrics.show_rows(rows)
-        self.no_intervals.setVisible(not any(row[2] for row in rows))
+        self.no_intervals.setVisible(not any(interval for _title, _value, interval in rows))
         self.warnings.show_problems(tuple(_list_warnings(evaluation)))
         self.thresholds.show_rows(
             [

@@ -120,8 +120,7 @@ class ModelView(QWidget):
         elif not found.evaluations:
             self.pages.setCurrentIndex(FORM)
         elif is_first or chosen or has_changed:
-            self._requested_folder = ""
-            self.bar.show_list(found.evaluations, chosen)
+            self.bar.show_list(found.evaluations, chosen)  # `_open` then reads the selected one
         elif self.pages.currentIndex() == READING:
             self.pages.setCurrentIndex(RESULT)
         if self._samples_due == "when_read" and not self.pages.is_working:  # requested before they were read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,12 +163,12 @@ class UnitPlot(ThemedPlot):
 SPLITS = {"val": "validation", "test": "test", "train": "training", "all": tr("all samples")}
 
 
-def format_value(value: float | None, percent: bool = True) -> str:
+def format_value(value: float | None, *, percent: bool = True) -> str:
     """Format a metric, as in "93.4%" if `percent` is True, or as in "0.2134". Return a dash for None."""
     return NOT_KNOWN if value is None else metric_value(value, percent=percent)
 
 
-def format_interval(interval: Interval, percent: bool = True) -> str:
+def format_interval(interval: Interval, *, percent: bool = True) -> str:
     """Format an interval, as in "91.8 – 94.9%" if `percent` is True, or return "" if it is unknown."""
     if interval.low is None or interval.high is None:
         return ""
@@ -179,22 +180,24 @@ def format_with_interval(interval: Interval | None) -> str:
     """Format a fraction and its interval, as in "93.4% (91.8 – 94.9%)"."""
     if interval is None:
         return NOT_KNOWN
-    bounds = format_interval(interval, True)
-    return format_value(interval.value, True) + (f" ({bounds})" if bounds else "")
+    bounds = format_interval(interval)
+    return format_value(interval.value) + (f" ({bounds})" if bounds else "")
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
     """Return the metrics of the evaluation in the order of their descriptions, then those without a description."""
-    described = {entry.id: entry for entry in evaluation.entries}
-    others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
-    return [
-        (entry, evaluation.measures[entry.id])
-        for entry in (*evaluation.entries, *others)
-        if entry.id in evaluation.measures
+    measures = evaluation.measures
+    described = [(entry, measures[entry.id]) for entry in evaluation.entries if entry.id in measures]
+    described_ids = {entry.id for entry in evaluation.entries}
+    others = [
+        (Measure(name, name, higher_is_better=True), value)
+        for name, value in measures.items()
+        if name not in described_ids
     ]
+    return described + others
 
 
-def parse_date(date: str) -> float:
+def _parse_date(date: str) -> float:
     """Convert a date such as 2026-11-24T13:33:49Z to seconds since the epoch, or return 0 if it is invalid."""
     try:
         return datetime.fromisoformat(date.replace("Z", "+00:00")).astimezone(UTC).timestamp()
@@ -205,7 +208,7 @@ def parse_date(date: str) -> float:
 def evaluation_title(evaluation: Evaluation) -> str:
     """Return a title, as in "14:05 · test · flowers · best.pt"."""
     folder = shorten(Path(evaluation.dataset).name)
-    date = format_time_or_date(parse_date(evaluation.date))
+    date = format_time_or_date(_parse_date(evaluation.date))
     return " · ".join((date, SPLITS[evaluation.split], folder, shorten(evaluation.checkpoint)))
 
 
@@ -227,11 +230,19 @@ def describe_skipped(skipped: Sequence[SkippedSample | prediction.SkippedFile], 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
     """Join the names of the classes at `indices`, with counts of repeated ones. Return `nothing` if there are none."""
-    counts: dict[int, int] = {}
-    for index in indices:
-        counts[index] = counts.get(index, 0) + 1
-    names = (f"{_class_name(classes, index)}{f' × {count}' if count > 1 else ''}" for index, count in counts.items())
+    names = []
+    for index, count in Counter(indices).items():
+        name = _class_name(classes, index)
+        names.append(f"{name} × {count}" if count > 1 else name)
     return ", ".join(names) or nothing
+
+
+def format_sample_classes(classes: Sequence[str], column: Sequence[Sequence[int]] | None, row: int) -> str:
+    """Return the names of a sample's classes, or "" if it has none.
+
+    `column` contains the class indices of each sample. If it is None, the classes are unknown, and "" is returned.
+    """
+    return format_classes(classes, column[row], nothing="") if column is not None else ""
 
 
 def _class_name(classes: Sequence[str], index: int) -> str:

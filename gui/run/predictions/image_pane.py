@@ -55,10 +55,12 @@ def read_image(folder: Path, name: str) -> QImage | str:
     except OSError as error:
         return tr("Couldn't read {name}: {strerror}.").format(name=name, strerror=error.strerror)
     problem = _find_damage(content)
-    image = QImage() if problem else QImage.fromData(content)
-    if not problem and image.isNull():
+    if not problem:
+        image = QImage.fromData(content)
+        if not image.isNull():
+            return image
         problem = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
-    return tr("Couldn't show {name}: {problem}.").format(name=name, problem=problem) if problem else image
+    return tr("Couldn't show {name}: {problem}.").format(name=name, problem=problem)
 
 
 @cache
@@ -173,7 +175,7 @@ class ImagePane(QWidget):
         """Redraw the pane after a change of zoom or direction. A point cloud is drawn in its size on the screen."""
         description = self._description
         if self._cloud is not None:
-            side = round(min(self._room().width(), self._room().height()) * self.devicePixelRatioF())
+            side = round(min(self._inner_rect().width(), self._inner_rect().height()) * self.devicePixelRatioF())
             self._image = self._cloud.draw(self._zoom.direction, max(_MIN_CLOUD_SIDE, side))
             description = f"{description}. {self._zoom.direction}"
         self.setAccessibleDescription(description)
@@ -192,9 +194,9 @@ class ImagePane(QWidget):
         """Return the rectangle of the full image, including the part that isn't visible."""
         if self._image is None:
             return QRectF()
-        size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
+        size = QSize(self._image.size()).scaled(self._inner_rect().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
         width, height = size.width() * self._zoom.factor, size.height() * self._zoom.factor
-        middle, center = self._room().center(), self._zoom.center
+        middle, center = self._inner_rect().center(), self._zoom.center
         return QRectF(middle.x() - center.x() * width, middle.y() - center.y() * height, width, height)
 
     def sizeHint(self) -> QSize:
@@ -220,7 +222,7 @@ class ImagePane(QWidget):
         drag.setPixmap(QPixmap.fromImage(thumbnail))
         drag.exec(Qt.DropAction.CopyAction)
 
-    def _room(self) -> QRectF:
+    def _inner_rect(self) -> QRectF:
         """Return the rectangle inside the frame of the pane."""
         return QRectF(self.rect()).adjusted(2, 2, -2, -2)
 
@@ -231,7 +233,7 @@ class ImagePane(QWidget):
         painter.fillRect(self.rect(), QColor(scheme.raised))
         if self._image is not None:
             rect = self.image_rect()
-            painter.setClipRect(self._room())
+            painter.setClipRect(self._inner_rect())
             ratio = rect.width() * self.devicePixelRatioF() / self._image.width()
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, ratio < _SHARP_FROM)
             painter.drawImage(rect, self._image)
@@ -240,7 +242,9 @@ class ImagePane(QWidget):
             painter.setPen(QColor(scheme.error if self._problem else scheme.muted))
             option = QTextOption(Qt.AlignmentFlag.AlignCenter)
             option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-            painter.drawText(self._room().adjusted(8, 8, -8, -8), f"✖ {self._problem}" if self._problem else "", option)
+            painter.drawText(
+                self._inner_rect().adjusted(8, 8, -8, -8), f"✖ {self._problem}" if self._problem else "", option
+            )
         painter.setBrush(Qt.BrushStyle.NoBrush)
         has_focus = self.hasFocus()
         painter.setPen(QPen(QColor(scheme.accent if has_focus else scheme.border), 2 if has_focus else 1))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap
 from PySide6.QtWidgets import (
     QGridLayout,
@@ -28,6 +29,7 @@ from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import reserve_space, styled, tool_button
+from gui.widgets.column_model import Index
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
@@ -36,8 +38,14 @@ _HELP = tr(
     "On an image: Left and Right step through the validations, Up and Down through the samples; wheel or + and − "
     "zoom, drag or Shift+arrows pan"
 )
-_SamplePngs = tuple[PredictedSample, QImage | str, QImage | str]
-"""Sample with the images of its truth and its prediction, or with the reasons why they can't be read."""
+
+
+class _SampleImages(NamedTuple):
+    """Sample with the images of its truth and its prediction, or with the reasons why they can't be read."""
+
+    sample: PredictedSample
+    truth: QImage | str
+    prediction: QImage | str
 
 
 class PredictionsView(ValidationsView):
@@ -68,7 +76,7 @@ class PredictionsView(ValidationsView):
         self._reading.abandon()
         self.zoom.reset()
         self.strip.clear_cache()
-        self.strip.setCurrentRow(min(0, self.strip.count() - 1))
+        self.strip.setCurrentRow(0 if self.strip.count() else -1)
 
     def show_run(self, folder: Path, data: RunData, is_active: bool) -> None:
         """Show the predictions of the run in `folder`. More may follow if the run `is_active`."""
@@ -130,17 +138,17 @@ class PredictionsView(ValidationsView):
         self._reading.request()
         self._reading.wait_briefly()
 
-    def _next_read(self) -> Callable[[], _SamplePngs] | None:
+    def _next_read(self) -> Callable[[], _SampleImages] | None:
         """Return a function that reads the images of the selected sample, or None if there is no sample."""
         sample = self.sample()
         return partial(_read_sample, self._folder, sample) if sample is not None else None
 
-    def _show_images(self, read: _SamplePngs) -> None:
-        """Show the images of the sample in `read`, unless another one has been selected meanwhile."""
-        sample, truth, prediction = read
+    def _show_images(self, images: _SampleImages) -> None:
+        """Show the images of a sample, unless another one has been selected meanwhile."""
+        sample = images.sample
         if sample is self.sample():
-            self.truth.show_image(truth, sample.truth_words or sample.name)
-            self.prediction.show_image(prediction, sample.prediction_words or sample.name)
+            self.truth.show_image(images.truth, sample.truth_words or sample.name)
+            self.prediction.show_image(images.prediction, sample.prediction_words or sample.name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Select the validation with Left, Right, Home, End or B (the best one), and the sample with Up and Down."""
@@ -181,12 +189,12 @@ class PredictionsView(ValidationsView):
         return QSize(600, 560)
 
 
-def _read_sample(folder: Path, sample: PredictedSample) -> _SamplePngs:
+def _read_sample(folder: Path, sample: PredictedSample) -> _SampleImages:
     """Return the sample with its ground-truth and prediction images, or the reasons why they can't be read.
 
     The paths of the images are relative to the run folder `folder`.
     """
-    return sample, read_image(folder, sample.truth_png), read_image(folder, sample.prediction_png)
+    return _SampleImages(sample, read_image(folder, sample.truth_png), read_image(folder, sample.prediction_png))
 
 
 SIDE, GAP, PAD = 62, 3, 5
@@ -296,13 +304,11 @@ def _read_thumbnails(folder: Path, names: Sequence[str], side: int) -> dict[str,
     thumbnails = {}
     for name in names:
         image = read_image(folder, name)
-        thumbnails[name] = (
-            QImage()
-            if isinstance(image, str)
-            else image.scaled(
-                side, side, Qt.AspectRatioMode.KeepAspectRatio, Qt.TransformationMode.SmoothTransformation
-            )
-        )
+        if isinstance(image, str):
+            thumbnails[name] = QImage()
+        else:
+            smooth = Qt.TransformationMode.SmoothTransformation
+            thumbnails[name] = image.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, smooth)
     return thumbnails
 
 
@@ -313,12 +319,10 @@ class _PairDelegate(QStyledItemDelegate):
         super().__init__(strip)
         self._strip = strip
 
-    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         return QSize(SIDE + 2 * PAD, 2 * SIDE + GAP + 2 * PAD)
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         """Draw truth above prediction. A thumbnail that hasn't been read is blank; an unreadable one is a cross."""
         sample = self._strip.sample(index.row())
         if sample is None:

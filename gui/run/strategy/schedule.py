@@ -94,9 +94,10 @@ class ScheduleDiagram(QWidget):
         by_lane: dict[tuple[int, int], list[Action]] = defaultdict(list)
         for rank, actions in enumerate(trace.ranks):
             stages = sorted({action.stage for action in actions})
-            self._lanes.append({stage: lane for lane, stage in enumerate(stages)})
+            lanes = {stage: lane for lane, stage in enumerate(stages)}
+            self._lanes.append(lanes)
             for action in actions:
-                by_lane[rank, self._lanes[-1][action.stage]].append(action)
+                by_lane[rank, lanes[action.stage]].append(action)
         self._actions_by_lane = {}
         for key, lane_actions in by_lane.items():
             lane_actions.sort(key=lambda action: action.begin_s)
@@ -215,9 +216,9 @@ class ScheduleDiagram(QWidget):
             if width >= number_widths[len(number)]:
                 numbers[action.kind].append((rect, number))
         for kind, rects in blocks.items():
-            fill, pattern, text_color = _block_colors(kind, rank_color(self._devices, rank))
+            brushes, text_color = _make_block_fill(kind, rank_color(self._devices, rank))
             painter.setPen(Qt.PenStyle.NoPen)
-            for brush in filter(None, (QBrush(fill), pattern)):  # most kinds have no pattern
+            for brush in brushes:
                 painter.setBrush(brush)
                 painter.drawRects(rects)
             painter.setPen(text_color)
@@ -248,8 +249,8 @@ class ScheduleDiagram(QWidget):
         for kind, text in [*entries, ("", "idle")]:
             swatch = QRectF(x, y, 14, 14)
             if kind:
-                fill, pattern, _ink = _block_colors(kind, color)
-                for brush in filter(None, (QBrush(fill), pattern)):
+                brushes, _text_color = _make_block_fill(kind, color)
+                for brush in brushes:
                     painter.fillRect(swatch, brush)
             else:
                 painter.fillRect(swatch, QColor(theme.colors().raised))
@@ -261,18 +262,19 @@ class ScheduleDiagram(QWidget):
             x += 20 + metrics.horizontalAdvance(text) + 16
 
 
-def _block_colors(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
-    """Return the fill color, the pattern (None for none) and the color of the number for a kind of action.
+def _make_block_fill(kind: str, color: str) -> tuple[list[QBrush], QColor]:
+    """Return the brushes that fill a block one after the other, and the color of its number.
 
-    `kind` is one of `KINDS`, and `color` that of the device.
+    `kind` is the kind of the action, one of `KINDS`, and `color` that of the device.
     """
     scheme = theme.colors()
     if kind == "F":
-        return fills.lighten(color), None, QColor(scheme.text)
+        return [QBrush(fills.lighten(color))], QColor(scheme.text)
     if kind == "W":
-        ground = fills.blend(color, scheme.panel, 0.15)
-        return ground, QBrush(fills.blend(color, scheme.panel, 0.6), Qt.BrushStyle.BDiagPattern), QColor(scheme.text)
-    return QColor(color), None, fills.choose_text_color(QColor(color))
+        ground = QBrush(fills.blend(color, scheme.panel, 0.15))
+        hatching = QBrush(fills.blend(color, scheme.panel, 0.6), Qt.BrushStyle.BDiagPattern)
+        return [ground, hatching], QColor(scheme.text)
+    return [QBrush(QColor(color))], fills.choose_text_color(QColor(color))
 
 
 def rank_color(devices: Sequence[str], rank: int) -> str:

@@ -32,7 +32,8 @@ class StrategyView(QWidget):
         self.stages = StageDiagram(read_only=True)
         self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
-        self._displayed_split: tuple[Planned, tuple[str, ...]] | None = None  # with the titles of its ranks
+        self._displayed_plan: Planned | None = None  # plan with the displayed split
+        self._displayed_titles: tuple[str, ...] = ()  # titles of the split's ranks
         self._diagrams = {
             "stages": _TitledDiagram(self.stages),
             "schedule": _TitledDiagram(self.schedule),
@@ -43,7 +44,7 @@ class StrategyView(QWidget):
 
     def reset(self) -> None:
         """Hide all diagrams, before another run or execution is shown."""
-        self._displayed_split = None
+        self._displayed_plan = None
         for diagram in self._diagrams.values():
             diagram.set_headline("")
         self.hide()
@@ -67,10 +68,9 @@ class StrategyView(QWidget):
         if plan is None or plan.model_split is None:
             return
         titles = rank_titles(plan.model_split.devices, names)
-        displayed = self._displayed_split
-        if displayed is not None and displayed[0] is plan and displayed[1] == titles:
+        if plan is self._displayed_plan and titles == self._displayed_titles:
             return
-        self._displayed_split = plan, titles
+        self._displayed_plan, self._displayed_titles = plan, titles
         try:
             self.stages.show_split(plan.model_split, titles)
         except ValueError:
@@ -133,7 +133,7 @@ def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
-    fractions = [times.waiting_s / total for times in others if (total := _total_s(times)) > 0]
+    fractions = [times.waiting_s / _total_s(times) for times in others if _total_s(times) > 0]
     mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
     waiting = tr("the other waits") if len(others) == 1 else tr("the others wait")
@@ -142,15 +142,12 @@ def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
 
 def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Describe the bars for screen readers."""
-    ranks = [
-        f"{rank_title(rank, titles)}: "
-        + ", ".join(
-            f"{section} {_format_ms(seconds)} ms"
-            for section, seconds in zip(SECTIONS, _list_section_times(times), strict=True)
-        )
-        for rank, times in enumerate(timed.ranks)
-    ]
-    return f"{make_ranks_headline(timed, titles)}. Step {localized(timed.step)}. " + ". ".join(ranks) + "."
+    sentences = [make_ranks_headline(timed, titles), f"Step {localized(timed.step)}"]
+    for rank, times in enumerate(timed.ranks):
+        section_times = zip(SECTIONS, _list_section_times(times), strict=True)
+        texts = [f"{section} {_format_ms(seconds)} ms" for section, seconds in section_times]
+        sentences.append(f"{rank_title(rank, titles)}: {', '.join(texts)}")
+    return ". ".join(sentences) + "."
 
 
 class RankBars(QWidget):
@@ -175,8 +172,8 @@ class RankBars(QWidget):
         self.setFixedHeight(self.sizeHint().height())
         self.update()
 
-    def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
-        """Return the rectangles of the sections of a rank's bar: computing, communication and waiting."""
+    def bar(self, rank: int) -> list[QRectF]:
+        """Return the rectangles of a rank's bar, in the order of `SECTIONS`."""
         plot = self._plot_rect()
         ranks = self._timed.ranks if self._timed is not None else ()
         longest = max(map(_total_s, ranks), default=0.0) or 1.0  # seconds of the longest bar, which fills the width
@@ -186,7 +183,7 @@ class RankBars(QWidget):
             width = plot.width() * seconds / longest
             rects.append(QRectF(x, HEAD + rank * (ROW + GAP), width, ROW))
             x += width
-        return rects[0], rects[1], rects[2]
+        return rects
 
     def sizeHint(self) -> QSize:
         count = len(self._timed.ranks) if self._timed is not None else 0
@@ -229,7 +226,7 @@ class RankBars(QWidget):
             width = metrics.horizontalAdvance(section) + SWATCH + 6
             left = x + column_widths[index] - width if column_widths else x
             swatch = QRectF(left, (HEAD - SWATCH) / 2 - 1, SWATCH, SWATCH)
-            self._fill_section(painter, swatch, index, rank_color(self._devices, 0))
+            _fill_section(painter, swatch, section, rank_color(self._devices, 0))
             painter.setPen(QColor(scheme.muted))
             painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), section)
             x += column_widths[index] if column_widths else width + PAD
@@ -246,8 +243,8 @@ class RankBars(QWidget):
         scheme = theme.colors()
         color = rank_color(self._devices, rank)
         metrics = painter.fontMetrics()
-        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _list_section_times(times), strict=True)):
-            text_color = self._fill_section(painter, rect, index, color)
+        for section, rect, seconds in zip(SECTIONS, self.bar(rank), _list_section_times(times), strict=True):
+            text_color = _fill_section(painter, rect, section, color)
             text = _format_ms(seconds)
             if not column_widths and rect.width() > metrics.horizontalAdvance(text) + 8:
                 painter.setPen(text_color)
@@ -271,25 +268,23 @@ class RankBars(QWidget):
         font.setBold(False)
         painter.setFont(font)
 
-    def _fill_section(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
-        """Paint a section of a bar. Return a color for numbers that is readable on it.
 
-        `section` is its index in `SECTIONS`: computing, communication or waiting.
-        """
-        scheme = theme.colors()
-        if section == 0:
-            painter.fillRect(rect, QColor(color))
-            return fills.choose_text_color(QColor(color))
-        if section == 1:
-            painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
-            painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))
-        else:
-            painter.fillRect(rect, QColor(scheme.raised))
-            if rect.width() > 2:
-                painter.setPen(QColor(scheme.border))
-                painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRect(rect.adjusted(0, 0, -1, -1))
-        return QColor(scheme.text)
+def _fill_section(painter: QPainter, rect: QRectF, section: str, color: str) -> QColor:
+    """Paint a section of a bar, which is one of `SECTIONS`. Return a color for numbers that is readable on it."""
+    scheme = theme.colors()
+    if section == "compute":
+        painter.fillRect(rect, QColor(color))
+        return fills.choose_text_color(QColor(color))
+    if section == "communication":
+        painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
+        painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))
+    else:
+        painter.fillRect(rect, QColor(scheme.raised))
+        if rect.width() > 2:
+            painter.setPen(QColor(scheme.border))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(rect.adjusted(0, 0, -1, -1))
+    return QColor(scheme.text)
 
 
 def _list_section_times(times: RankTimes) -> tuple[float, float, float]:

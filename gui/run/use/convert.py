@@ -95,9 +95,9 @@ class ConvertForm(QWidget):
         self.checkpoint.show_run(run)
         self.out.set_value("")
         if job is not None:
-            has_any_size = may_accept_any_size(job, load_catalogue())
-            self.dynamic_size.setEnabled(has_any_size)
-            self.dynamic_size.set_value(self.dynamic_size.value() and has_any_size)
+            can_have_any_size = may_accept_any_size(job, load_catalogue())
+            self.dynamic_size.setEnabled(can_have_any_size)
+            self.dynamic_size.set_value(self.dynamic_size.value() and can_have_any_size)
         self._validate()
 
     def build_request(self) -> ConvertRequest | None:
@@ -295,10 +295,10 @@ def _compare_metrics(task: str, file: ComparedFile) -> str:
     """Compare the metrics of a converted file with those of the model, or return "" if it has none."""
     if not file.measures:
         return ""
-    pairs = ", ".join(
-        f"{format_measure(task, name, value, metric_value)} (model: {format_measure(task, name, file.torch_measures[name], metric_value)})"
-        for name, value in file.measures.items()
-    )
+    pairs = []
+    for name, value in file.measures.items():
+        torch_text = format_measure(task, name, file.torch_measures[name], metric_value)
+        pairs.append(f"{format_measure(task, name, value, metric_value)} (model: {torch_text})")
     return tr("{name} on {samples} validation samples: {pairs}.").format(
-        name=file.name, samples=localized(file.samples), pairs=pairs
+        name=file.name, samples=localized(file.samples), pairs=", ".join(pairs)
     )

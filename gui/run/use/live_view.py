@@ -130,11 +130,16 @@ class LiveView(QWidget):
             )
 
     def _show_frame(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
-        """Show a frame that was read from `folder`, unless it is already visible or this prediction has been stopped."""
+        """Show the frame that was read from `folder`, or nothing if it is None.
+
+        Do nothing either if the frame is already visible, or if its prediction has been stopped.
+        """
         self._is_reading = False
-        if newest is None or folder is not self._folder or newest[0].number == self._frame_number:
+        if newest is None or folder is not self._folder:
             return
         frame, image = newest
+        if frame.number == self._frame_number:
+            return
         self._frame_number = frame.number
         caption = speed(frame.images_per_second) + (f": {frame.text}" if frame.text else "")
         self.caption.setText(shorten(caption))

@@ -123,8 +123,9 @@ class PredictForm(QWidget):
         self.checkpoint.show_run(run)
         if job is not None:
             self.devices.show_devices(job.parallel.devices)
-            choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]  # the first is the default
-            self.format.set_choices([(_DEFAULT, f"{choices[0][1]} (default)", ""), *choices[1:]])
+            default, *others = formats_of(job.task)
+            choices = [(_DEFAULT, f"{_TITLES[default]} (default)", ""), *((name, _TITLES[name], "") for name in others)]
+            self.format.set_choices(choices)
             self.format.set_value(_DEFAULT)
             predicts = predictions_of(job.task)
             self._form.show_row(self.tile, predicts in TILED)
@@ -296,12 +297,12 @@ class PredictResult(QWidget):
     def _on_row_chosen(self, number: int) -> None:
         """Show the caption of the file at index `number` and, once it has been read, its result or image."""
         predicted = self._predicted
-        self._current_row = row = (
-            predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
-        )
-        self.caption.setText(shorten(row.text) if row is not None else "")
-        if row is None or predicted is None:
+        if predicted is None or not 0 <= number < len(predicted.rows):
+            self._current_row = None
+            self.caption.clear()
             return
+        self._current_row = row = predicted.rows[number]
+        self.caption.setText(shorten(row.text))
         self.zoom.reset()
         drawing = row.overlay or row.mask
         file = Path(predicted.request.out, drawing) if drawing else Path(row.path)

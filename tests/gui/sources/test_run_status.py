@@ -23,7 +23,7 @@ from engine.contract.events import (
 )
 from engine.runs.folder import State
 from gui.format import clock
-from gui.run.header import notes
+from gui.run.header import list_notes
 from gui.sources.run_facts import RunFacts
 from gui.sources.run_status import RunStatus, derive_status
 from tests.gui.sources.executions import (
@@ -198,7 +198,7 @@ def test_status_reports_download(
 
 
 def note_texts(*parts: Iterable[AnyEvent]) -> list[str]:
-    return [note.text for note in notes(make_run_data(*parts))]
+    return [note.text for note in list_notes(make_run_data(*parts))]
 
 
 def test_notes_show_time_and_devices_of_resume() -> None:
@@ -238,7 +238,7 @@ def test_notes_count_newest_warnings() -> None:
             ("unreadable", "b.jpg is left out."),
         )
     ]
-    found = notes(make_run_data(drop_warnings(make_first_execution(25)), warnings))
+    found = list_notes(make_run_data(drop_warnings(make_first_execution(25)), warnings))
     assert [(note.kind, note.text) for note in found] == [
         ("warning", "Step 30 was skipped (2 times)"),
         ("warning", "Out of memory at step 3"),

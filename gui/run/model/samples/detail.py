@@ -9,19 +9,20 @@ from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QImage, QKeyEvent, QShowEvent, Qt
-from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QWidget
 
 from gui.actions import WITHIN, Action, bind
 from gui.format import localized
-from gui.run.model.samples.drawings import Drawing, Drawings, make_full_caption, predicted_class
+from gui.run.model.samples.drawings import Drawing, Drawings, get_predicted_class, make_full_caption
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.predictions.image_pane import ImagePane, Zoom
+from gui.run.validation_slider import create_step_button
 from gui.sources.background import in_background, reraise
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inspector import read_image
 from gui.translation import tr
-from gui.widgets.buttons import styled, tool_button
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.legend import Legend
@@ -78,7 +79,8 @@ class SampleDetail(QWidget):
         self.marked = styled(QCheckBox(tr("Marked")), tip=tr("Mark the sample (Space)"))
         self.leave = Action(self, "leave_sample", tr("← All samples"), tr("Back to all samples"), "Esc", context=WITHIN)
         self.back = bind(QPushButton(), self.leave, tr("Back to all samples"))
-        self.previous, self.next = _step_button("◂", tr("Previous sample")), _step_button("▸", tr("Next sample"))
+        self.previous = create_step_button("◂", tr("Previous sample"), tr("Previous sample (Left)"))
+        self.next = create_step_button("▸", tr("Next sample"), tr("Next sample (Right)"))
         self._lay_out()
         self.leave.on_trigger(self.closed.emit)
         self.previous.clicked.connect(lambda: self.moved.emit(-1))
@@ -96,22 +98,25 @@ class SampleDetail(QWidget):
         self.drawings.show_evaluation(opened, devices)
 
     def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
-        """Show a sample, which is stored in `file`. It is at `position` among the visible `rows` of the evaluation."""
+        """Show a sample, and request its image, its heat maps and its drawing.
+
+        It is stored in `file`, and is at `position` among the visible `rows` of the evaluation.
+        """
         if self._opened is None:
             return
-        number, count = rows[position], len(rows)
+        row, count = rows[position], len(rows)
         self._file = file
-        path = self._opened.samples.paths[number]
+        path = self._opened.samples.paths[row]
         self.name.setText(f"{path} · {localized(position + 1)} of {localized(count)}")
         self.name.setToolTip(str(file))
-        self._caption = make_full_caption(self._opened, number)
+        self._caption = make_full_caption(self._opened, row)
         self.caption.setText(self._caption)
         self.previous.setEnabled(position > 0)
         self.next.setEnabled(position < count - 1)
         self.zoom.reset()
         in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, file), reraise)
-        self.maps.show_sample(file, predicted_class(self._opened, number))
-        self._show_drawing(None)
+        self.maps.show_sample(file, get_predicted_class(self._opened, row))
+        self._show_drawing(None)  # until the sample has been drawn
         self.drawing_progress.end()
         self._upcoming_rows = rows[position:]
         self.drawings.request(self._upcoming_rows)
@@ -149,6 +154,7 @@ class SampleDetail(QWidget):
     def _show_drawing(self, drawing: Drawing | None) -> None:
         """Show the ground truth and the prediction in `drawing` or, if it is None, the plain image."""
         is_drawn = drawing is not None
+        # Hiding a focused pane would move the focus to another widget.
         has_focus = any(each.pane.hasFocus() for each in (self.image, self.truth, self.prediction))
         for pane in (self.truth, self.prediction):
             pane.setVisible(is_drawn)
@@ -198,10 +204,3 @@ class SampleDetail(QWidget):
         self._show_drawing(None)
         self._show_maps()
         order_tabs(self, (self.back, self.previous, self.next, self.marked, *panes, self.maps))
-
-
-def _step_button(text: str, name: str) -> QToolButton:
-    """Create a button that repeats while it is held. Its tool tip names the arrow key that does the same."""
-    button = tool_button(text=text, name=name, tip=f"{name} ({'Left' if text == '◂' else 'Right'})")
-    button.setAutoRepeat(True)
-    return button

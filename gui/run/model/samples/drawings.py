@@ -29,7 +29,7 @@ from gui.translation import tr
 NOT_DRAWN = ("class", "labels")
 """Kinds of predictions that are shown as text instead of images."""
 BATCH = 12
-"""Maximum number of samples that a process draws, because loading the model takes most of its time."""
+"""Maximum number of samples that a process draws. It draws several, because loading the model takes most of its time."""
 _DELAY_MS = 300
 
 
@@ -85,15 +85,24 @@ class Drawings(QObject):
         """True if predictions of the task can be drawn."""
         return self._opened is not None and predictions_of(self._opened.evaluation.task) not in NOT_DRAWN
 
+    @property
+    def _visible_row(self) -> int | None:
+        """Row of the visible sample, or None while no drawing is requested."""
+        return self._requested[0] if self._requested else None
+
     def request(self, rows: Sequence[int]) -> None:
-        """Request a drawing of the first of `rows`, and prefetch drawings of the others."""
+        """Request a drawing of the first of `rows`, and prefetch drawings of the others.
+
+        If the first one is cached, emits it once its images have been read.
+        """
         self._requested = tuple(rows[:BATCH])
-        if not self.is_offered or not self._requested:
+        visible_row = self._visible_row
+        if not self.is_offered or visible_row is None:
             return
-        if self._requested[0] in self._drawn:
+        if visible_row in self._drawn:
             self._delay.stop()
-            self._read_cached(self._requested[0])
-        elif not self._is_underway(self._requested[0]):
+            self._read_cached(visible_row)
+        elif not self._is_underway(visible_row):
             self._delay.start()
 
     def stop(self) -> None:
@@ -135,8 +144,13 @@ class Drawings(QObject):
 
     def _on_done(self, path: str) -> None:
         """Read the file `path`, which lists the new drawings, on a worker thread, and cache them."""
-        opened, cache = self._opened, partial(self._cache_drawings, self._opened, Path(path).parent)
-        in_background(partial(_read_drawings, Path(path)), self, cache, partial(self._on_unreadable, opened, None))
+        opened = self._opened
+        in_background(
+            partial(_read_drawings, Path(path)),
+            self,
+            partial(self._cache_drawings, opened, Path(path).parent),
+            partial(self._on_unreadable, opened, None),
+        )
 
     def _cache_drawings(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
         """Cache the new drawings, which are in `folder`.
@@ -148,23 +162,26 @@ class Drawings(QObject):
             return
         self.legend = drawings.legend
         self._drawn |= {each.number: (folder, each) for each in drawings.samples}
-        if not self._requested:
-            return
-        visible_row = self._requested[0]
+        visible_row = self._visible_row
         if visible_row in self._drawn:
             self._read_cached(visible_row)
-        else:
+        elif visible_row is not None:
             self.failed.emit((Problem("", tr("The sample can no longer be read.")),))
 
     def _read_cached(self, row: int) -> None:
-        """Read the images of a drawing on a worker thread, then emit it."""
-        opened, (folder, sample) = self._opened, self._drawn[row]
-        emit = partial(self._emit_if_requested, opened)
-        in_background(partial(_read_images, folder, sample), self, emit, partial(self._on_unreadable, opened, row))
+        """Read the images of a cached drawing on a worker thread, then emit it."""
+        opened = self._opened
+        folder, sample = self._drawn[row]
+        in_background(
+            partial(_read_images, folder, sample),
+            self,
+            partial(self._emit_if_requested, opened),
+            partial(self._on_unreadable, opened, row),
+        )
 
     def _emit_if_requested(self, opened: OpenedEvaluation | None, drawing: Drawing) -> None:
         """Emit a drawing unless another sample or evaluation has been requested in the meantime."""
-        if opened is self._opened and self._requested[:1] == (drawing.sample.number,):
+        if opened is self._opened and drawing.sample.number == self._visible_row:
             self.drawn.emit(drawing)
 
     def _on_unreadable(self, opened: OpenedEvaluation | None, row: int | None, error: Exception) -> None:
@@ -172,7 +189,7 @@ class Drawings(QObject):
 
         `row` is the sample whose drawing can't be read, or None if no drawing can be read.
         """
-        if opened is not self._opened or row not in (None, *self._requested[:1]):
+        if opened is not self._opened or row not in (None, self._visible_row):
             return
         self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))
 
@@ -207,8 +224,10 @@ def make_full_caption(opened: OpenedEvaluation, row: int, truth: str = "", predi
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []
     for title, text, column in ((tr("Truth"), truth, samples.true), (tr("Prediction"), prediction, samples.predicted)):
-        if text or column is not None:
-            parts.append(f"{title}: {text or format_classes(classes, column[row] if column is not None else ())}")
+        if text:
+            parts.append(f"{title}: {text}")
+        elif column is not None:
+            parts.append(f"{title}: {format_classes(classes, column[row])}")
     parts += [f"{number[:1].upper()}{number[1:]}" for number in _describe_figures(opened, row, short=False)]
     return " · ".join(parts)
 
@@ -216,20 +235,22 @@ def make_full_caption(opened: OpenedEvaluation, row: int, truth: str = "", predi
 def _describe_figures(opened: OpenedEvaluation, row: int, *, short: bool = True) -> list[str]:
     """Describe loss, confidence and correct fraction of a sample. Unknown ones are left out."""
     samples = opened.samples
+    loss, confidence, correct = (
+        None if column is None or math.isnan(column[row]) else float(column[row])
+        for column in (samples.losses, samples.confidence, samples.correct)
+    )
     parts = []
-    if samples.losses is not None and not math.isnan(samples.losses[row]):
-        parts.append(f"loss {localized(samples.losses[row], 2 if short else 4)}")
-    if samples.confidence is not None and not math.isnan(samples.confidence[row]):
-        confidence = 100 * samples.confidence[row]
-        parts.append(f"{confidence:.0f}% sure" if short else f"confidence {localized(confidence, 1)}%")
+    if loss is not None:
+        parts.append(f"loss {localized(loss, 2 if short else 4)}")
+    if confidence is not None:
+        parts.append(f"{100 * confidence:.0f}% sure" if short else f"confidence {localized(100 * confidence, 1)}%")
     # With one class per sample, the names of the classes already show whether the prediction is correct.
-    if samples.true_class is None and samples.correct is not None and not math.isnan(samples.correct[row]):
-        correct = 100 * samples.correct[row]
-        parts.append(f"{correct:.0f}% correct" if short else f"{localized(correct, 1)}% correct")
+    if correct is not None and samples.true_class is None:
+        parts.append(f"{100 * correct:.0f}% correct" if short else f"{localized(100 * correct, 1)}% correct")
     return parts
 
 
-def predicted_class(opened: OpenedEvaluation, row: int) -> str:
-    """Return the predicted class, or "" if there is none or several."""
-    single, classes = opened.samples.predicted_class, opened.evaluation.classes
-    return classes[single[row]] if single is not None and 0 <= single[row] < len(classes) else ""
+def get_predicted_class(opened: OpenedEvaluation, row: int) -> str:
+    """Return the name of the predicted class, or "" if there is none or several."""
+    indices, classes = opened.samples.predicted_class, opened.evaluation.classes
+    return classes[indices[row]] if indices is not None and 0 <= indices[row] < len(classes) else ""

@@ -29,6 +29,7 @@ from gui.widgets.layouts import hbox, vbox
 _DELAY_MS = 350
 """Milliseconds before heat maps are computed, because the user may be browsing the samples."""
 PREDICTED, NONE = "", "-"
+"""Values of the choice of a class that aren't class indices."""
 
 Maps = list[tuple[str, QImage | str]]
 
@@ -73,7 +74,7 @@ class HeatMaps(QWidget):
         """Compute heat maps for samples of this evaluation from now on, on `devices`."""
         self._opened, self._devices = opened, devices
         names = opened.evaluation.classes
-        classes = [(str(index + 1), name, "") for index, name in enumerate(names)]
+        classes = [(str(index), name, "") for index, name in enumerate(names)]
         for editor, empty in (
             (self.first, (PREDICTED, tr("the prediction"), "")),
             (self.second, (NONE, tr("no other class"), "")),
@@ -141,9 +142,9 @@ class HeatMaps(QWidget):
         """Return the selected classes, or () for the class that the model predicts."""
         first, second = self.first.value(), self.second.value()
         if second == NONE:
-            return () if first == PREDICTED else (names[int(first) - 1],)
-        first_class = self._predicted if first == PREDICTED else names[int(first) - 1]
-        return tuple(dict.fromkeys(filter(None, (first_class, names[int(second) - 1]))))
+            return () if first == PREDICTED else (names[int(first)],)
+        first_class = self._predicted if first == PREDICTED else names[int(first)]
+        return tuple(dict.fromkeys(filter(None, (first_class, names[int(second)]))))
 
     def _on_done(self, path: str) -> None:
         """Read the heat maps in the result file `path` on a worker thread, then show them."""

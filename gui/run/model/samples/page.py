@@ -93,17 +93,16 @@ class SamplesPage(QWidget):
         self._fill_filters(opened)
         self.review.show_evaluation(opened)  # emits `changed`, and `_show_suspects` then lists all samples
 
-    def show_cell(self, true: int | None, predicted: int | None) -> None:
+    def show_cell(self, true: int, predicted: int) -> None:
         """Show the samples in a cell of the confusion matrix.
 
-        `true` and `predicted` are class indices, or None for all classes. An index after the last class selects samples
-        without a class.
+        `true` and `predicted` are class indices. An index after the last class selects samples without a class.
         """
         self.only_marked.setChecked(False)
         self.wrong.setChecked(False)
-        classes = len(self._opened.evaluation.classes) if self._opened is not None else 0
+        class_count = len(self._opened.evaluation.classes) if self._opened is not None else 0
         for editor, index in ((self.true, true), (self.predicted, predicted)):
-            editor.set_value(ALL_CLASSES if index is None else str(index) if index < classes else NONE_OF_THEM)
+            editor.set_value(str(index) if index < class_count else NONE_OF_THEM)
         self._show_wall()
         self.wall.choose(0)
 
@@ -162,10 +161,12 @@ class SamplesPage(QWidget):
 
     def build_filter(self) -> SampleFilter:
         """Return the current filter and order."""
-        true, predicted = (None if e.value() == ALL_CLASSES else int(e.value()) for e in (self.true, self.predicted))
+        true, predicted = (
+            None if editor.value() == ALL_CLASSES else int(editor.value()) for editor in (self.true, self.predicted)
+        )
         sort: Sort = next((each for each in SORTS if each == self.sort.value()), "loss")
         marked = frozenset(self.wall.samples.marked) if self.only_marked.isChecked() else None
-        return SampleFilter(true, predicted, self.wrong.isChecked(), sort, marked)
+        return SampleFilter(true=true, predicted=predicted, wrong=self.wrong.isChecked(), sort=sort, only=marked)
 
     def _show_suspects(self) -> None:
         """List the suspicious samples that are selected in the review bar, or all samples if none are."""
@@ -185,7 +186,7 @@ class SamplesPage(QWidget):
         """
         self.review.choose_all()
         opened = self._opened
-        if opened is None or self.true.box.count() == 0:
+        if opened is None or self.true.box.count() == 0:  # the filters haven't been filled
             return
         criteria = self.build_filter() if only is None else SampleFilter(sort=self.build_filter().sort, only=only)
         matching = rank_samples(opened.samples, criteria)
@@ -225,7 +226,7 @@ class SamplesPage(QWidget):
         self.detail.show_marked(samples.rows[position] in samples.marked)
         self._update_marks()
         self._unsaved_marks[opened.saved.folder] = opened.saved, tuple(samples.marked)
-        if not self._marks_writer.running:
+        if not self._marks_writer.running:  # otherwise, it continues with these marks
             self._marks_writer.request()
 
     def _next_marks_to_write(self) -> Callable[[], None] | None:
@@ -312,7 +313,7 @@ class MarkedButton(QPushButton):
         super().__init__()
         self._opened: OpenedEvaluation | None = None
         self._rows: tuple[int, ...] = ()
-        self._suggested: Mapping[int, str] = {}
+        self._suggestions: Mapping[int, str] = {}
         self._is_model_weak = False
         self.setAccessibleName(tr("Save marked samples"))
         self.clicked.connect(self._choose_file)
@@ -328,7 +329,7 @@ class MarkedButton(QPushButton):
             suggestions: Suggested labels of some rows.
             is_model_weak: True if the model is too weak for reliable suggestions.
         """
-        self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
+        self._opened, self._rows, self._suggestions = opened, tuple(sorted(rows)), suggestions
         self._is_model_weak = is_model_weak
         self.setText(f"Save {localized(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
@@ -337,7 +338,7 @@ class MarkedButton(QPushButton):
     def save_list(self, path: Path) -> None:
         """Write the marked samples to a CSV file."""
         if self._opened is not None:
-            marks = make_marks(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak)
+            marks = make_marks(self._opened, self._rows, self._suggestions, is_model_weak=self._is_model_weak)
             saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
             save_in_background(partial(write_csv, path, make_csv_rows(marks)), self.message, saved, self)
 

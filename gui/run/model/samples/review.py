@@ -22,7 +22,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.actions import Action, bind
 from gui.format import counted, localized
 from gui.run.model.samples.progress_line import ProgressLine
-from gui.run.model.widgets import format_classes
+from gui.run.model.widgets import format_sample_classes
 from gui.run.request_pages import InferenceChild
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import NO_CLASS, Numbers, OpenedEvaluation, SampleTable
@@ -100,13 +100,19 @@ class ReviewBar(QWidget):
         """Return the selected suspicious samples, or None for all samples."""
         if self.review is None or self.selection.value() == ALL:
             return None
-        return (self._list_wrong_labels if self.selection.value() == LABELS else self._list_duplicates)(self.review)
+        if self.selection.value() == LABELS:
+            return self._list_wrong_labels(self.review)
+        return self._list_duplicates(self.review)
 
     def suggestions(self) -> dict[int, str]:
         """Return the suggested labels, by row, for samples whose labels are probably wrong."""
-        issues = self.review.label_issues if self.review is not None else ()
-        by_row = {self._find_row(issue.sample): issue.suggested for issue in issues if issue.given and issue.suggested}
-        return {row: suggested for row, suggested in by_row.items() if row is not None}
+        suggestions = {}
+        for issue in self.review.label_issues if self.review is not None else ():
+            row = self._find_row(issue.sample)
+            # A label that is only missing or only superfluous isn't replaced.
+            if row is not None and issue.given and issue.suggested:
+                suggestions[row] = issue.suggested
+        return suggestions
 
     @property
     def is_model_weak(self) -> bool:
@@ -133,19 +139,19 @@ class ReviewBar(QWidget):
                 partial(_read_review, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error
             )
 
-    def _show_new(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
+    def _show_new(self, opened: OpenedEvaluation, result: _ReadReview | None) -> None:
         """Show a review that has just been completed, unless it is damaged (None). Select label errors if there are any."""
-        self._set_review(opened, read)
-        if read is not None and read.review.label_issues:
+        self._set_review(opened, result)
+        if result is not None and result.review.label_issues:
             self.selection.set_value(LABELS)
 
-    def _set_review(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
+    def _set_review(self, opened: OpenedEvaluation, result: _ReadReview | None) -> None:
         """Show the review of `opened`, and emit `changed`.
 
         Nothing happens if another evaluation has been opened since, or if the review is damaged (None).
         """
-        if opened is self._opened and read is not None:
-            self.review, self._rows_by_path = read
+        if opened is self._opened and result is not None:
+            self.review, self._rows_by_path = result
             self._show_choices()
 
     def _show_choices(self) -> None:
@@ -180,9 +186,9 @@ class ReviewBar(QWidget):
         for issue in review.label_issues:
             row = self._find_row(issue.sample)
             if row is not None:
-                first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
-                probable = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
-                captions[row] = first, probable
+                change = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
+                probabilities = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
+                captions[row] = change, probabilities
         text = tr("{labels} worth checking").format(labels=counted(len(captions), "label"))
         if review.is_model_weak:
             text += tr("; the model is too weak to tell wrong labels from its own mistakes")
@@ -258,18 +264,17 @@ def make_marks(
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
     for row in rows:
-        label, prediction = (
-            format_classes(classes, indices[row], nothing="") if indices is not None else ""
-            for indices in (samples.true, samples.predicted)
-        )
-        suspicion = tr("a label worth checking") if is_model_weak else f"probably {suggestions.get(row)}"
+        suggestion = suggestions.get(row, "")
+        reason = "marked"
+        if suggestion:
+            reason = tr("a label worth checking") if is_model_weak else f"probably {suggestion}"
         marks.append(
             MarkedSample(
                 file=str(sample_file(opened, row)),
-                reason=suspicion if row in suggestions else "marked",
-                label=label,
-                prediction=prediction,
-                new_label=suggestions.get(row, ""),
+                reason=reason,
+                label=format_sample_classes(classes, samples.true, row),
+                prediction=format_sample_classes(classes, samples.predicted, row),
+                new_label=suggestion,
             )
         )
     return tuple(marks)
@@ -340,6 +345,7 @@ def rank_samples(samples: SampleTable, criteria: SampleFilter) -> Numbers:
     values = {"loss": samples.losses, "sure": samples.confidence, "correct": samples.correct}.get(criteria.sort)
     if values is None:
         return rows
+    # The lowest correct fraction is first, and the highest loss or confidence.
     keys = values[rows] if criteria.sort == "correct" else -values[rows]
     return rows[np.argsort(keys, kind="stable")]  # NaN is sorted last
 
@@ -359,4 +365,6 @@ def _make_class_mask(
         return np.ones(count, np.bool_)
     if single is not None:
         return single == index
-    return np.fromiter((index in classes if index != NO_CLASS else not classes for classes in lists), np.bool_, count)
+    if index == NO_CLASS:
+        return np.fromiter((not classes for classes in lists), np.bool_, count)
+    return np.fromiter((index in classes for classes in lists), np.bool_, count)

@@ -68,14 +68,15 @@ class SampleModel(QAbstractListModel):
         """Return the texts of a sample: its description, tool tip, or the two lines of its caption."""
         if not index.isValid() or role not in _ROLES:
             return None
-        first, second = self._caption(self.rows[index.row()])
-        path, marked = self.file(index.row()), self.rows[index.row()] in self.marked
+        row = self.rows[index.row()]
+        first, second = self._caption(row)
+        if role == CAPTION:
+            return first, second
+        path, is_marked = self._file(row), row in self.marked
         caption = f"{first}, {second}" if second else first
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return f"{path.name}: {caption}{', marked' if marked else ''}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{path}\n{caption}{chr(10) + 'Marked' if marked else ''}"
-        return first, second
+            return f"{path}\n{caption}\nMarked" if is_marked else f"{path}\n{caption}"
+        return f"{path.name}: {caption}, marked" if is_marked else f"{path.name}: {caption}"
 
 
 class SampleWall(QListView):

@@ -59,7 +59,7 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     detail.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu",))
     detail.show_sample((0, 5, 1), 1, dataset / "missing.png")
     detail.maps.on.setChecked(True)
-    detail.maps.second.set_value("1")
+    detail.maps.second.set_value("0")
     qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (1, 1))
     assert (drawings[0].samples, maps[0].classes) == ((5, 1), ("cedar", "ash"))
     detail.drawing_progress.show_progress(Progress(0.5, "Drawing"))

@@ -51,7 +51,7 @@ def test_model_view_evaluates_draws_and_explains_real_run(
     qtbot.waitUntil(detail.truth.isVisible)
     assert detail.drawings.child.request is request  # one request draws several samples
     detail.maps.on.setChecked(True)
-    detail.maps.first.set_value("2")
+    detail.maps.first.set_value("1")
     qtbot.waitUntil(lambda: bool(detail.maps.maps))
     ((title, image),) = detail.maps.maps
     assert "class 1" in title

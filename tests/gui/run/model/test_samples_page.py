@@ -41,7 +41,7 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
     assert not page.only_marked.isEnabled()
     page.show_rows(frozenset({7, 1}), "Two of them")
     assert (sorted(page.wall.samples.rows), page.summary.text()) == ([1, 7], "Two of them")
-    page.show_cell(None, None)
+    page.sort.edited.emit()
     for editor, none in ((page.true, []), (page.predicted, ["-1"])):  # several labels are possible
         assert [editor.box.itemData(index) for index in range(editor.box.count())] == ["all", "0", "1", "2", *none]
     page.wall.choose(2)
@@ -61,12 +61,14 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
     page.wrong.setChecked(True)
     page.show_cell(1, 1)
     assert page.wall.samples.rows == [6, 7]
-    page.show_cell(None, 2)
+    page.true.set_value("all")
+    page.predicted.set_value("2")
     assert sorted(page.wall.samples.rows) == [4, 5, 8, 9, 10, 11]
-    page.show_cell(len(CLASSES), None)
+    page.show_cell(len(CLASSES), 2)
     assert page.wall.samples.rows == []
     monkeypatch.setattr(samples_page, "MAX_SAMPLES", 2)
-    page.show_cell(None, 1)
+    page.true.set_value("all")
+    page.predicted.set_value("1")
     assert page.wall.samples.rows == [1, 6]
     assert re.findall(r"\d+", page.summary.text()) == ["2", "3", str(COUNT)]
 

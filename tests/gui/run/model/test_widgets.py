@@ -51,7 +51,7 @@ def test_heat_maps_of_something_else_are_discarded(
         elif change == "evaluation":
             maps.show_evaluation(opened, ("cpu",))
         else:
-            first, second = {"first": "1 ", "second": " 1", "both": "23", "same": "11"}[change]
+            first, second = {"first": "0 ", "second": " 0", "both": "12", "same": "00"}[change]
             for editor, value in ((maps.first, first), (maps.second, second)):
                 if value != " ":
                     editor.set_value(value)
