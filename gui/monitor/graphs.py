@@ -75,7 +75,7 @@ class GraphsView(QWidget):
         has_new_titles, self._titles = titles != self._titles, titles
         for quantity in self.chosen:
             if quantity in self.checks:  # a chosen quantity may not have been reported on this machine
-                self._update_plot(quantity, has_new_titles)
+                self._update_plot(quantity, must_recreate_lines=has_new_titles)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -122,18 +122,18 @@ class GraphsView(QWidget):
         self._list.insertWidget(_sort_for_display(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet
 
-    def _update_plot(self, quantity: str, has_new_titles: bool) -> None:
-        """Show the readings of a quantity. If devices have other titles than before, recreate the lines."""
+    def _update_plot(self, quantity: str, *, must_recreate_lines: bool) -> None:
+        """Show the readings of a quantity, and the temperature limits that it has."""
         plot = self.plots[quantity]
-        if has_new_titles:
+        if must_recreate_lines:
             plot.remove_lines()
         for key, title in self._titles:
             if self._history.has_data(key, quantity):
                 plot.add_line(key, _style(key, title))
                 plot.set_data(key, self._history.x(key), self._history.values(key, quantity))
         if quantity in _THRESHOLDS:
-            gpus = [gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]
-            plot.set_thresholds(_THRESHOLDS[quantity](gpus))
+            gpus = [self._history.gpu(key) for key, _title in self._titles]
+            plot.set_thresholds(_THRESHOLDS[quantity]([gpu for gpu in gpus if gpu is not None]))
 
     def _choose(self, quantity: str, on: bool) -> None:
         """Show or hide the graph of a quantity, and save the choice."""

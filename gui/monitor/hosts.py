@@ -116,16 +116,16 @@ def list_host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) 
 
     Hosts that are connecting are left out.
     """
-    names = sorted({*latest, *errors}, key=lambda name: (name != "", name))
-    found = []
-    for name in names:
+    sentences = []
+    for name in sorted({*latest, *errors}):  # this machine, whose name is "", is first
         snapshot = latest.get(name)
         error = errors.get(name) or (_nvml_error(snapshot) if snapshot is not None else "")
         if error:
-            found.append(f"{name}: {error}" if name and name not in error else error)
-    return found
+            sentences.append(f"{name}: {error}" if name and name not in error else error)
+    return sentences
 
 
 def _nvml_error(snapshot: Snapshot) -> str:
+    """Return NVML's error message, or "" if there is none or while NVML hasn't responded for the first time."""
     is_pending = snapshot.nvml.status == "not_answering" and not snapshot.gpus
     return "" if snapshot.nvml.status == "ok" or is_pending else snapshot.nvml.message

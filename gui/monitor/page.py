@@ -95,10 +95,10 @@ class MonitorPage(QWidget):
     def request(self) -> SnapshotRequest:
         """Request to the samplers for the expensive readings that the visible views need."""
         visible, view = self.isVisible(), self._stack.currentIndex()
-        charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
+        has_activity_graph = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
             processes=self._panel_visible or (visible and view in (GPUS, PROCESSES)),
-            activity=visible and (charted or (view == GPUS and self.gpus.shows_activity)),
+            activity=visible and (has_activity_graph or (view == GPUS and self.gpus.shows_activity)),
             details=visible,
         )
 
@@ -272,6 +272,7 @@ class MonitorPage(QWidget):
         )
 
     def _update_marks(self) -> None:
+        """Show in the graphs when runs have started and ended."""
         self.group.origin = self._history.origin
         marks = [mark for run in self._intervals.intervals for mark in _create_run_marks(run, self._history.origin)]
         self.group.set_marks(marks)

@@ -40,26 +40,26 @@ class GpuColumn(Column[WatchedGpu]):
     filled: Callable[[Gpu], float | None] = lambda _gpu: None
 
 
-def _make_fraction_reader(quantity: str) -> Callable[[Gpu], float | None]:
+def _make_fraction_reader(quantity_id: str) -> Callable[[Gpu], float | None]:
     """Return a function that reads a quantity as a fraction of its maximum."""
-    kind = BY_ID[quantity]
+    quantity = BY_ID[quantity_id]
 
-    def fraction(gpu: Gpu) -> float | None:
-        value, highest = kind.read(gpu), kind.highest(gpu)
+    def read_fraction(gpu: Gpu) -> float | None:
+        value, highest = quantity.read(gpu), quantity.highest(gpu)
         return value / highest if value is not None and highest else None
 
-    return fraction
+    return read_fraction
 
 
-def _make_formatter(quantity: str) -> Callable[[Gpu], str]:
+def _make_formatter(quantity_id: str) -> Callable[[Gpu], str]:
     """Return a function that formats a quantity with its unit, or returns "" if it is unknown."""
-    kind = BY_ID[quantity]
+    quantity = BY_ID[quantity_id]
 
-    def text(gpu: Gpu) -> str:
-        value = kind.read(gpu)
-        return "" if value is None else format_quantity(kind, value)
+    def format_value(gpu: Gpu) -> str:
+        value = quantity.read(gpu)
+        return "" if value is None else format_quantity(quantity, value)
 
-    return text
+    return format_value
 
 
 def _utilization_text(gpu: Gpu) -> str:
@@ -84,7 +84,8 @@ def _power_text(gpu: Gpu) -> str:
 
 
 def _states_and_users(watched: WatchedGpu) -> str:
-    return "\n".join(filter(None, (join_states(watched.states), watched.who)))
+    """Return a line with the states of a GPU, and a line with its users, if there are any."""
+    return "\n".join(filter(None, (join_states(watched.states), watched.users_text)))
 
 
 COLUMNS = (
@@ -110,13 +111,13 @@ class CompactModel(RowModel[WatchedGpu]):
 
     def cell_data(self, row: WatchedGpu, column: int, role: int) -> Any:
         """Return the data of a cell for a role. Only the requested value is computed."""
-        spec = COLUMNS[column]
+        definition = COLUMNS[column]
         values: dict[int, Callable[[], Any]] = {
             KEY: lambda: row.key,
-            BAR: lambda: spec.filled(row.gpu),
+            BAR: lambda: definition.filled(row.gpu),
             BAR_COLOR: lambda: theme.colors().muted if row.is_outdated else theme.device_color(row.key),
-            SHORT: lambda: spec.short(row.gpu),
-            Qt.ItemDataRole.ForegroundRole: lambda: QColor(_text_color(row, spec)),
+            SHORT: lambda: definition.short(row.gpu),
+            Qt.ItemDataRole.ForegroundRole: lambda: QColor(_text_color(row, definition)),
             Qt.ItemDataRole.ToolTipRole: lambda: "\n".join(filter(None, (row.gpu.name, _states_and_users(row)))),
         }
         read = values.get(role)
@@ -126,9 +127,10 @@ class CompactModel(RowModel[WatchedGpu]):
 def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
     """Return the color of a cell's text: a warning for alarming states and shared use, gray for outdated values."""
     scheme = theme.colors()
-    if column is COLUMNS[-1]:
+    if column is COLUMNS[-1]:  # the states and users
         return scheme.warning if row.is_shared or any(state.alarming for state in row.states) else scheme.muted
-    return scheme.muted if row.is_outdated and column is not COLUMNS[0] else scheme.text
+    is_value = column is not COLUMNS[0]  # the first column has the title
+    return scheme.muted if row.is_outdated and is_value else scheme.text
 
 
 class _RowDelegate(BarDelegate):

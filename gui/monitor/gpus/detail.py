@@ -85,8 +85,9 @@ class _GroupCard(QFrame):
         self.setLayout(vbox(heading_label(title), self.figures, 1, spacing=6, margins=(12, 8, 12, 8)))
         self.setAccessibleName(title)
 
-    def show_group(self, group: FigureGroup, faded: bool) -> None:
-        self.figures.show_figures(group.figures, faded)
+    def show_group(self, group: FigureGroup, *, faded: bool) -> None:
+        """Show the values of `group`. If `faded`, draw them in gray because they are outdated."""
+        self.figures.show_figures(group.figures, faded=faded)
         self.setAccessibleDescription(self.figures.text())
 
 
@@ -110,7 +111,6 @@ class GpuDetail(QWidget):
         self._gpu: WatchedGpu | None = None
         self._history: DeviceHistory | None = None
         self._cards: dict[str, _GroupCard] = {}  # by title of the group
-        self._columns = 1  # columns of cards
         self.back = push_button(
             tr("‹ All GPUs"), self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
         )
@@ -168,9 +168,9 @@ class GpuDetail(QWidget):
         self._state.setText(join_states(states))
         self._state.setVisible(bool(states))
         theme.set_kind(self._state, "warning" if any(state.alarming for state in states) else "muted")
-        self._users.setText(watched.who)
+        self._users.setText(watched.users_text)
         theme.set_kind(self._users, "warning" if watched.is_shared else "")
-        self._users.setVisible(bool(watched.who))
+        self._users.setVisible(bool(watched.users_text))
         self.reset.setVisible(watched.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
@@ -179,15 +179,15 @@ class GpuDetail(QWidget):
         if watched is None or history is None:
             return
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, watched.key, cursor)
-        found = {group.title: group for group in list_groups(watched, read, self._energy.used(watched))}
-        new = [title for title in found if title not in self._cards]
-        self._cards |= {title: _GroupCard(title) for title in new}
-        if new:
+        groups = {group.title: group for group in list_groups(watched, read, self._energy.measure(watched))}
+        new_titles = [title for title in groups if title not in self._cards]
+        self._cards |= {title: _GroupCard(title) for title in new_titles}
+        if new_titles:
             self._arrange()
         for title, card in self._cards.items():
-            card.setVisible(title in found)
-            if title in found:
-                card.show_group(found[title], watched.is_outdated)
+            card.setVisible(title in groups)
+            if title in groups:
+                card.show_group(groups[title], faded=watched.is_outdated)
 
     def _on_cursor_moved(self) -> None:
         if self.isVisible():
@@ -208,11 +208,11 @@ class GpuDetail(QWidget):
     def _arrange(self) -> None:
         """Place the groups in as many columns as fit."""
         order = [title for title in GROUPS if title in self._cards]
-        self._columns = max(1, min(len(order), self.width() // _GROUP_WIDTH))
-        for row, title in enumerate(order):
-            self._grid.addWidget(self._cards[title], row // self._columns, row % self._columns)
-        for column in range(self._grid.columnCount()):
-            self._grid.setColumnStretch(column, int(column < self._columns))
+        columns = max(1, min(len(order), self.width() // _GROUP_WIDTH))
+        for index, title in enumerate(order):
+            self._grid.addWidget(self._cards[title], index // columns, index % columns)
+        for column in range(self._grid.columnCount()):  # the grid keeps columns that are no longer used
+            self._grid.setColumnStretch(column, int(column < columns))
 
     def _lay_out(self) -> None:
         """Build the layout. Collect the tables and their headings in `_sections`."""
@@ -253,7 +253,7 @@ def _process_row(process: GpuProcess) -> list[str]:
 def _instance_row(instance: WatchedGpu) -> list[str]:
     gpu = instance.gpu
     profile = gpu.mig.profile if gpu.mig is not None else ""
-    return [instance.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), instance.who]
+    return [instance.title, profile, size_of(gpu.memory_used_bytes, gpu.memory_total_bytes), instance.users_text]
 
 
 def _link_row(link: NvLink) -> list[str]:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 
-import numpy as np
-
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from engine.system.format import with_unit
 from gui.format import clock, energy, format_quantity, localized, number, size
 from gui.monitor.gpus.value_grid import LabeledValue
 from gui.monitor.gpus.watched_gpu import EnergyUse, WatchedGpu
+from gui.plots.line import find_nearest
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
@@ -84,10 +83,7 @@ def make_current_reader(gpu: Gpu) -> Read:
 
 def make_past_reader(history: DeviceHistory, key: str, time: float) -> Read:
     """Return a function that reads the values nearest to `time` (seconds since `history.origin`), NaN in a gap."""
-    times = history.x(key)
-    row = int(np.searchsorted(times, time))
-    if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
-        row -= 1
+    row = find_nearest(history.x(key), time)
 
     def read(quantity: str) -> float | None:
         return float(history.values(key, quantity)[row]) if history.has_data(key, quantity) else None
@@ -133,20 +129,21 @@ def list_tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -
 def list_groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[FigureGroup]:
     """Return all values that a GPU reports, in groups. See `list_tile_figures` for the arguments."""
     gpu = watched.gpu
-    found = (
+    figures_by_group = (
         _list_load(gpu, read),
         _list_memory(gpu, read),
         _list_power(gpu, read, used),
-        _clocks(gpu, read),
+        _list_clocks(gpu, read),
         _list_links(gpu, read),
         _list_errors(gpu),
         _list_identity(watched),
     )
-    reported = [tuple(figure for figure in figures if figure is not None) for figures in found]
+    reported = [tuple(figure for figure in figures if figure is not None) for figures in figures_by_group]
     return [FigureGroup(title, figures) for title, figures in zip(GROUPS, reported, strict=True) if figures]
 
 
 Figures = Iterable[LabeledValue | None]
+"""Values of a group, with None for those that the GPU doesn't report."""
 
 
 def _list_load(gpu: Gpu, read: Read) -> Figures:
@@ -192,7 +189,7 @@ def _list_power(gpu: Gpu, read: Read, used: EnergyUse | None) -> Figures:
     yield _format_quantity(tr("Fan"), "fan_percent", read)
 
 
-def _clocks(gpu: Gpu, read: Read) -> Figures:
+def _list_clocks(gpu: Gpu, read: Read) -> Figures:
     yield _format_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read)
     yield _format_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
@@ -275,14 +272,14 @@ def _format_with_maximum(
 
     `key` is the GPU's key if the value has the color of a line in the graph. `more` is added to the tool tip.
     """
-    value, kind = read(quantity), BY_ID[quantity]
+    value = read(quantity)
     if value is None:
         return None
-    highest = kind.highest(gpu)
-    text = format_quantity(kind, value)
+    highest = BY_ID[quantity].highest(gpu)
+    text = format_quantity(BY_ID[quantity], value)
     if highest:
-        # Only the maximum has a unit.
-        text = f"{text.rpartition(' ')[0] or text} of {format_quantity(kind, highest)}"
+        number_text = text.rpartition(" ")[0] or text  # only the maximum has a unit
+        text = f"{number_text} of {format_quantity(BY_ID[quantity], highest)}"
     return _make_figure(label, quantity, text, key=key, more=more)
 
 
@@ -359,7 +356,10 @@ def _make_flag(
 
     If `bad`, True is highlighted as an error.
     """
-    return None if value is None else LabeledValue(name, label, texts[not value], meaning, alarming=bad and value)
+    if value is None:
+        return None
+    text_if_true, text_if_false = texts
+    return LabeledValue(name, label, text_if_true if value else text_if_false, meaning, alarming=bad and value)
 
 
 def _describe_reserved_memory(gpu: Gpu) -> str:

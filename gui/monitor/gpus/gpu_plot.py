@@ -40,12 +40,11 @@ class GpuPlot(LinePlot):
         self._limits: tuple[float | None, float | None] = (None, None)
 
     def show_gpu(self, watched: WatchedGpu, history: DeviceHistory) -> None:
+        """Show the readings of a GPU in `history`. The lines are recreated if other quantities have a known scale."""
         self._key = watched.key
-        known = [
-            (quantity, line_scale(watched.gpu, quantity))
-            for quantity in list_graph_quantities(partial(history.has_data, watched.key))
-        ]
-        scales = tuple((quantity, scale) for quantity, scale in known if scale is not None)
+        quantities = list_graph_quantities(partial(history.has_data, watched.key))
+        all_scales = [(quantity, line_scale(watched.gpu, quantity)) for quantity in quantities]
+        scales = tuple((quantity, scale) for quantity, scale in all_scales if scale is not None)
         self.set_empty_text(tr("Asleep") if watched.gpu.asleep else tr("No data"))
         if scales != self._scales:
             self._scales = scales
@@ -80,6 +79,7 @@ class GpuPlot(LinePlot):
             self._draw_limits()
 
     def _draw_limits(self) -> None:
+        """Draw the temperature limits, with labels if the graph is high enough."""
         self._has_limit_labels = self.height() >= _LABELED_FROM
         self.set_thresholds(make_temperature_thresholds(*self._limits, labeled=self._has_limit_labels))
 
@@ -91,12 +91,15 @@ def make_temperature_thresholds(
 
     They have no labels if `labeled` is False.
     """
-    named = (
+    limits = (
         (tr("slows down"), slowdown_c, lambda: theme.colors().warning),
         (tr("shuts down"), shutdown_c, lambda: theme.colors().error),
     )
-    known = [(action, limit, color) for action, limit, color in named if limit is not None]
-    return [Threshold(limit, f"{action} {limit:.0f} °C" if labeled else "", color) for action, limit, color in known]
+    return [
+        Threshold(limit_c, f"{action} {limit_c:.0f} °C" if labeled else "", color)
+        for action, limit_c, color in limits
+        if limit_c is not None
+    ]
 
 
 def _style(key: str, quantity: str, scale: float) -> LineStyle:

@@ -100,10 +100,11 @@ class TilesView(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self._gpus and self._columns_now() != self._columns:
+        if self._gpus and self._compute_columns() != self._columns:
             self._arrange()
 
-    def _columns_now(self) -> int:
+    def _compute_columns(self) -> int:
+        """Return the number of columns for the current size."""
         return choose_column_count(len(self._gpus), self.viewport().width(), self.viewport().height())
 
     def _arrange(self) -> None:
@@ -116,7 +117,7 @@ class TilesView(QScrollArea):
                 tile.opened.connect(self.opened)
                 tile.reset_energy.connect(self.reset_energy)
         previous_columns = self._columns
-        self._columns = self._columns_now()
+        self._columns = self._compute_columns()
         for index, key in enumerate(self._gpus):
             self._grid.addWidget(self.tiles[key], index // self._columns, index % self._columns)
         for column in range(max(previous_columns, self._columns)):
@@ -184,7 +185,8 @@ class Tile(QFrame):
         """Show the values at the time of the crosshair, or the current ones if there is no crosshair."""
         cursor = self._group.cursor
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, self.key, cursor)
-        self.figures.show_figures(list_tile_figures(watched, read, self._energy.used(watched)), watched.is_outdated)
+        figures = list_tile_figures(watched, read, self._energy.measure(watched))
+        self.figures.show_figures(figures, faded=watched.is_outdated)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))
         )
@@ -255,9 +257,9 @@ class Tile(QFrame):
         self.state.setText(text)
         self.state.setToolTip(text)
         theme.set_kind(self.state, "warning" if any(state.alarming for state in states) else "muted")
-        self.who.setText(watched.who)
-        self.who.setToolTip(watched.who)
-        self.who.setVisible(bool(watched.who))
+        self.who.setText(watched.users_text)
+        self.who.setToolTip(watched.users_text)
+        self.who.setVisible(bool(watched.users_text))
         theme.set_kind(self.who, "warning" if watched.is_shared else "")
         for label in (self.state, self.who):
             self._state_row.setStretchFactor(label, 1 + len(label.text()))

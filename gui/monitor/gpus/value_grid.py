@@ -62,14 +62,14 @@ class ValueGrid(QWidget):
     def row_height(self) -> int:
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
-    def show_figures(self, figures: Sequence[LabeledValue], faded: bool = False) -> None:
+    def show_figures(self, figures: Sequence[LabeledValue], *, faded: bool = False) -> None:
         """Show the values. If `faded`, draw them in gray because they are outdated."""
-        new = tuple(figures)
-        if new == self.figures and faded == self._faded:
+        new_figures = tuple(figures)
+        if new_figures == self.figures and faded == self._faded:
             return
-        has_other_values = [figure.id for figure in new] != [figure.id for figure in self.figures]
-        self.figures, self._faded = new, faded
-        if self._widen() or has_other_values:
+        has_other_ids = [figure.id for figure in new_figures] != [figure.id for figure in self.figures]
+        self.figures, self._faded = new_figures, faded
+        if self._widen() or has_other_ids:
             self._arrange()
         self.update()
 
@@ -80,6 +80,7 @@ class ValueGrid(QWidget):
             self.update()
 
     def figure_at(self, point: QPoint) -> LabeledValue | None:
+        """Return the value at `point`, or None if there is none."""
         return next((figure for figure, rect in self._cells() if rect.contains(point)), None)
 
     def text(self) -> str:
@@ -149,12 +150,13 @@ class ValueGrid(QWidget):
         self._label_font = QFont(self._value_font)
         if self._label_font.pointSizeF() > 0:
             self._label_font.setPointSizeF(_LABEL_SHARE * self._label_font.pointSizeF())
-        else:
+        else:  # the size is set in pixels
             self._label_font.setPixelSize(round(_LABEL_SHARE * self._label_font.pixelSize()))
         self._value_metrics = QFontMetrics(self._value_font)
         self._label_metrics = QFontMetrics(self._label_font)
 
     def _required_width(self, figure: LabeledValue) -> int:
+        """Return the width in pixels that a value and its label need."""
         mark_width = 0 if figure.color is None else _MARK + 4
         label = mark_width + self._label_metrics.horizontalAdvance(figure.label)
         return max(label, self._value_metrics.horizontalAdvance(figure.text))

@@ -56,6 +56,7 @@ class GpusView(QStackedWidget):
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """Keys of the visible GPUs: the one with its details, or all."""
         return (self._detail_key,) if self._detail_key else tuple(watched.key for watched in self._gpus)
 
     @property
@@ -72,11 +73,13 @@ class GpusView(QStackedWidget):
         self._show_requested_view()
 
     def set_compact(self, compact: bool) -> None:
+        """Show a row per GPU if `compact`, otherwise tiles. The details of a GPU are closed."""
         self._compact = compact
         self.close_detail()
         self._show_requested_view()
 
     def set_by_load(self, by_load: bool) -> None:
+        """Sort the GPUs by load from the next call of `show_gpus` on, or stop sorting them."""
         self._by_load = by_load
         self._load_order = LoadOrder()
 

@@ -56,22 +56,24 @@ class WatchedGpu:
     @property
     def is_shared(self) -> bool:
         """True if processes of other users are on a GPU that a run uses."""
-        return bool(self.run and self._others)
+        return bool(self.run and self._processes_of_others)
 
     @property
-    def who(self) -> str:
+    def users_text(self) -> str:
         """Description of the GPU's users, with a warning sign if other users share it, or "" if there are none."""
-        used = device_format.describe_use(self.gpu.processes, device_format.current_user())
         if self.is_shared:
-            return f"⚠ Run {self.run}, also used by {device_format.describe_use(self._others).removeprefix('busy: ')}"
+            others = device_format.describe_use(self._processes_of_others).removeprefix("busy: ")
+            return f"⚠ Run {self.run}, also used by {others}"
+        used = device_format.describe_use(self.gpu.processes, device_format.current_user())
         if self.run:
             return tr("Run {run}").format(run=self.run) + (f", {used}" if used else "")
         return used[:1].upper() + used[1:]
 
     @property
-    def _others(self) -> tuple[GpuProcess, ...]:
-        me = device_format.current_user()
-        return tuple(process for process in self.gpu.processes or () if process.user not in (None, me))
+    def _processes_of_others(self) -> tuple[GpuProcess, ...]:
+        """Processes on the GPU that are known to belong to other users."""
+        current_user = device_format.current_user()
+        return tuple(process for process in self.gpu.processes or () if process.user not in (None, current_user))
 
 
 def list_watched_gpus(
@@ -82,13 +84,13 @@ def list_watched_gpus(
     `errors` holds connection errors by host, `titles` the titles of GPUs by key, and `runs` the names of the runs on
     them.
     """
-    found = []
-    for host in sorted(latest, key=lambda name: name != ""):
+    gpus = []
+    for host in sorted(latest, key=lambda name: name != ""):  # this machine, whose name is "", is first
         snapshot = latest[host]
         silence = _explain_silence(snapshot, host in errors)
         for gpu in sorted(snapshot.gpus, key=device_format.gpu_sort_key):
             key = device_key(host, gpu.uuid)
-            found.append(
+            gpus.append(
                 WatchedGpu(
                     key=key,
                     title=titles.get(key, gpu_title(gpu)),
@@ -101,7 +103,7 @@ def list_watched_gpus(
                     cuda=snapshot.nvml.cuda_version or "",
                 )
             )
-    return found
+    return gpus
 
 
 def _explain_silence(snapshot: Snapshot, has_error: bool) -> str:
@@ -134,14 +136,15 @@ class LoadOrder:
     """Sort order of the GPUs by load, which changes at most every few seconds."""
 
     def __init__(self) -> None:
-        self._ranks: dict[str, int] = {}
-        self._sorted_at = -SORT_EVERY_S
+        self._ranks: dict[str, int] = {}  # positions in the order, by key of the GPU
+        self._sorted_at = -SORT_EVERY_S  # time of the snapshot at the last sort
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
         """Return `gpus` sorted by load. The order changes every few seconds, and when GPUs appear or vanish."""
-        newest = max((watched.time for watched in gpus), default=0.0)
-        if abs(newest - self._sorted_at) >= SORT_EVERY_S or {watched.key for watched in gpus} != set(self._ranks):
-            self._sorted_at = newest
+        newest_time = max((watched.time for watched in gpus), default=0.0)
+        is_due = abs(newest_time - self._sorted_at) >= SORT_EVERY_S
+        if is_due or {watched.key for watched in gpus} != self._ranks.keys():
+            self._sorted_at = newest_time
             ranked = sorted(gpus, key=lambda watched: -_load(watched, history))
             self._ranks = {watched.key: rank for rank, watched in enumerate(ranked)}
         return sorted(gpus, key=lambda watched: self._ranks[watched.key])
@@ -153,7 +156,8 @@ def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
         return -2.0
     x = history.x(watched.key)
     quantity = "utilization_percent" if history.has_data(watched.key, "utilization_percent") else "sm_active_percent"
-    recent = history.values(watched.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
+    first_recent = int(np.searchsorted(x, x[-1] - SORT_OVER_S))
+    recent = history.values(watched.key, quantity)[first_recent:]
     finite = recent[np.isfinite(recent)]
     return float(finite.mean()) if len(finite) else -1.0
 
@@ -170,25 +174,25 @@ class EnergyCounters:
     """Energy counters of the GPUs, which count from the first reading of a GPU or from `reset`."""
 
     def __init__(self) -> None:
-        self._start_counters: dict[str, tuple[float, float]] = {}
+        self._starts: dict[str, tuple[float, float]] = {}  # time and driver's counter at the start, by GPU
 
-    def used(self, watched: WatchedGpu) -> EnergyUse | None:
-        """Return the energy that a GPU has used, or None if it reports none.
+    def measure(self, watched: WatchedGpu) -> EnergyUse | None:
+        """Return the energy that a GPU has used, or None if it reports none. The first call starts its counter.
 
         If the driver has reset its own counter, counting restarts at 0.
         """
-        counter = watched.gpu.energy_j
-        if counter is None:
+        driver_joules = watched.gpu.energy_j
+        if driver_joules is None:
             return None
-        since, joules = self._start_counters.get(watched.key, (watched.time, counter))
-        if counter < joules:
-            since, joules = watched.time, counter
-        self._start_counters[watched.key] = since, joules
-        return EnergyUse(counter - joules, since)
+        since, start_joules = self._starts.get(watched.key, (watched.time, driver_joules))
+        if driver_joules < start_joules:
+            since, start_joules = watched.time, driver_joules
+        self._starts[watched.key] = since, start_joules
+        return EnergyUse(driver_joules - start_joules, since)
 
     def reset(self, key: str | None = None) -> None:
         """Restart counting at the next reading, for the GPU with this key, or for all GPUs if `key` is None."""
         if key is None:
-            self._start_counters.clear()
+            self._starts.clear()
         else:
-            self._start_counters.pop(key, None)
+            self._starts.pop(key, None)

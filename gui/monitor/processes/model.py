@@ -9,7 +9,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
 from engine.system.format import NOT_KNOWN, duration
@@ -19,7 +19,7 @@ from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import format_gpu_names
 from gui.translation import tr
-from gui.widgets.column_model import LEFT, RIGHT, header_data
+from gui.widgets.column_model import LEFT, NOTHING, RIGHT, Index, header_data
 from gui.widgets.row_model import Column
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
@@ -27,9 +27,6 @@ SORT_ROLE = Qt.ItemDataRole.UserRole
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
 KINDS = {"compute": tr("Compute"), "graphics": tr("Graphics"), "both": tr("Both"), None: ""}
-
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class ProcessModel(QAbstractItemModel):
                 self._known_columns.add(number)
         self._update_children(self._root, None, rows_by_parent)
 
-    def line(self, index: _Index) -> ProcessRow | None:
+    def line(self, index: Index) -> ProcessRow | None:
         node = self._node(index)
         return node.line if node is not None else None
 
@@ -136,28 +133,28 @@ class ProcessModel(QAbstractItemModel):
         """Return True if any process has had a value in a column."""
         return column in self._known_columns
 
-    def index(self, row: int, column: int, parent: _Index = _NOTHING) -> QModelIndex:
+    def index(self, row: int, column: int, parent: Index = NOTHING) -> QModelIndex:
         node = self._node(parent)
         is_inside = node is not None and 0 <= row < len(node.children) and 0 <= column < len(COLUMNS)
         if node is None or not is_inside or parent.column() > 0:
             return QModelIndex()
         return self.createIndex(row, column, node.children[row].number)
 
-    def parent(self, index: _Index = _NOTHING) -> QModelIndex:  # type: ignore[override]
+    def parent(self, index: Index = NOTHING) -> QModelIndex:  # type: ignore[override]
         node = self._node(index)
         return self._index_of(node.parent) if node is not None and node.parent is not None else QModelIndex()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
+    def rowCount(self, parent: Index = NOTHING) -> int:
         node = self._node(parent)
         return len(node.children) if node is not None and parent.column() <= 0 else 0
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
+    def columnCount(self, parent: Index = NOTHING) -> int:
         return len(COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         return header_data(COLUMNS, section, orientation, role)
 
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """Return a cell's data. Rows of groups are bold."""
         line = self.line(index)
         if line is None:
@@ -180,7 +177,7 @@ class ProcessModel(QAbstractItemModel):
             value = _bold()
         return value
 
-    def _node(self, index: _Index) -> _Node | None:
+    def _node(self, index: Index) -> _Node | None:
         return self._nodes.get(index.internalId()) if index.isValid() else self._root
 
     def _index_of(self, node: _Node | None) -> QModelIndex:
@@ -259,7 +256,7 @@ class ProcessRows(QSortFilterProxyModel):
         source = self.sourceModel()
         return source.line(self.mapToSource(index)) if isinstance(source, ProcessModel) and index.isValid() else None
 
-    def filterAcceptsRow(self, row: int, parent: _Index) -> bool:
+    def filterAcceptsRow(self, row: int, parent: Index) -> bool:
         """Accept a process that passes the filters and contains all words of the search."""
         source = self.sourceModel()
         assert isinstance(source, ProcessModel)

@@ -85,16 +85,18 @@ def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
     for run in runs:
-        shared = [device for device in run.devices if device in users_by_device] if run.is_active else []
-        if shared:
-            users = dict.fromkeys(user for device in shared for user in users_by_device[device])
-            gpus = format_gpu_names([titles[device] for device in shared])
-            is_used = "is" if len(shared) == 1 else "are"
-            sentences.append(
-                tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
-                    held=gpus, name=run.name, is_used=is_used, users=listed(users)
-                )
+        shared = [device for device in run.devices if device in users_by_device]
+        if not run.is_active or not shared:
+            continue
+        users = dict.fromkeys(user for device in shared for user in users_by_device[device])
+        sentences.append(
+            tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
+                held=format_gpu_names([titles[device] for device in shared]),
+                name=run.name,
+                is_used="is" if len(shared) == 1 else "are",
+                users=listed(users),
             )
+        )
     return " ".join(sentences)
 
 
@@ -117,7 +119,9 @@ class _Family:
         self._supervisors = {run.supervisor: run for run in runs if run.supervisor is not None}
         self.uses: dict[int, list[_Use]] = {}
         for gpu in sorted(gpus, key=device_format.gpu_sort_key):
-            for process in () if gpu.lost else gpu.processes or ():
+            if gpu.lost:
+                continue
+            for process in gpu.processes or ():
                 self.uses.setdefault(process.pid, []).append(_Use(gpu, process))
         # Number of processes by their direct parent, without those of runs and those under another GPU process.
         self._siblings = Counter(
@@ -128,7 +132,9 @@ class _Family:
 
     def run(self, process: GpuProcess) -> RunInterval | None:
         """Return the run that contains the process or one of its ancestors, or None."""
-        return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
+        return next(
+            (self._supervisors[pid] for pid in (process.pid, *process.ancestors) if pid in self._supervisors), None
+        )
 
     def parent(self, process: GpuProcess) -> Key | None:
         """Return the key of the row above a process: a parent process, its run, or a starter of several processes.
@@ -141,21 +147,19 @@ class _Family:
         if run is not None:
             return "run", run.run_id
         starter = process.ancestors[0] if process.ancestors else FIRST_PROCESS
-        return ("family", self._host, starter) if starter > FIRST_PROCESS and self._siblings[starter] > 1 else None
+        has_started_several = starter > FIRST_PROCESS and self._siblings[starter] > 1
+        return ("family", self._host, starter) if has_started_several else None
 
     def _processes(self) -> Iterable[GpuProcess]:
         return (uses[0].process for uses in self.uses.values())
-
-    def _lineage(self, process: GpuProcess) -> tuple[int, ...]:
-        return process.pid, *process.ancestors
 
     def _find_parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor that uses a GPU, or None if there is none.
 
         It must have fewer ancestors than `process`. Otherwise, reused pids could form a cycle.
         """
-        holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
-        return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
+        gpu_ancestors = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
+        return next((each for each in gpu_ancestors if len(each.ancestors) < len(process.ancestors)), None)
 
 
 def process_key(host: str, process: GpuProcess) -> Key:

@@ -74,7 +74,10 @@ def end_process(pid: int, started: float, *, kill: bool = False) -> None:
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
     try:
         process = psutil.Process(pid)  # psutil checks again that it is the same process
-        process.kill() if kill else process.terminate()
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
     except psutil.NoSuchProcess:
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid)) from None
     except psutil.AccessDenied:
@@ -106,9 +109,9 @@ class EndingBar(QuestionBar):
 
     def __init__(self) -> None:
         super().__init__(tr("Ending a process"))
-        self.patience_s = 5.0  # time after which a process counts as not ending
+        self.patience_s = 5.0
         self._process: ProcessRow | None = None
-        self._done: _Action = "nothing"  # the last action on the process
+        self._last_action: _Action = "nothing"
         self._elapsed = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
         self._poll_timer.timeout.connect(self._poll)
@@ -118,7 +121,7 @@ class EndingBar(QuestionBar):
     def ask(self, process: ProcessRow) -> None:
         """Ask for confirmation to end a process, or to stop its run."""
         self._poll_timer.stop()
-        self._process, self._done = process, "nothing"
+        self._process, self._last_action = process, "nothing"
         if process.run is not None:
             self.show_message(_make_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
         else:
@@ -144,13 +147,13 @@ class EndingBar(QuestionBar):
             return
         assert process.pid is not None  # `disabled_reason` excludes processes without pid or start time
         assert process.started is not None
-        kill = self._done == "asked"
+        kill = self._last_action == "asked"
         try:
             end_process(process.pid, process.started, kill=kill)
         except CannotEnd as problem:
             self._finish(str(problem), "info")
             return
-        self._done = "killed" if kill else "asked"
+        self._last_action = "killed" if kill else "asked"
         self._elapsed.start()
         self._poll_timer.start()
         self.show_note(f"{_name(process)} was {'killed' if kill else 'asked to end'}…")
@@ -161,15 +164,16 @@ class EndingBar(QuestionBar):
         process = self._process
         if process is None or process.pid is None or process.started is None:
             return
+        has_reported = self.yes.isVisible()  # the bar already offers to kill the process
         if not _is_running(process.pid, process.started):
             self._finish(f"{_name(process)} has ended.", "ok")
-        elif self._elapsed.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
+        elif self._elapsed.hasExpired(round(1000 * self.patience_s)) and not has_reported:
             self._report_running(process)
 
     def _report_running(self, process: ProcessRow) -> None:
         """Report that the process hasn't ended in time. Offer to kill it if it hasn't been killed."""
         waited = f"{significant(self.patience_s)} s"
-        if self._done == "killed":
+        if self._last_action == "killed":
             self._finish(
                 tr(
                     "{process} is still running {waited} after it was killed. It is waiting for the driver or a disk "

@@ -12,7 +12,6 @@ from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
-    QLabel,
     QLineEdit,
     QMenu,
     QPushButton,
@@ -318,7 +317,9 @@ class ProcessesView(QWidget):
         self.acts["command"].set_disabled_reason(
             "" if line is not None and line.command else tr("Select one process whose command is known")
         )
-        self._show_reason(self._reason, reason if self.rows.rowCount() else "")
+        reason_text = reason if self.rows.rowCount() else ""
+        self._reason.setText(reason_text)
+        self._reason.setToolTip(reason_text)
 
     def _ask_to_end(self) -> None:
         line = self.selected()
@@ -327,16 +328,16 @@ class ProcessesView(QWidget):
 
     def copy_selected(self) -> None:
         """Copy the selected rows with their column titles, as tab-separated text."""
-        columns = self._visible_columns()
+        columns = [COLUMNS[number] for number in self._visible_columns()]
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _all_rows(self.rows, QModelIndex()) if selected(index)]
         lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
         if lines:
-            table = [[COLUMNS[n].title for n in columns], *([COLUMNS[n].text(line) for n in columns] for line in lines)]
             text = io.StringIO()
             writer = CsvWriter(text, delimiter="\t", line_end="\n")
-            for cells in table:
-                writer.write_row(cells)
+            writer.write_row([column.title for column in columns])
+            for line in lines:
+                writer.write_row([column.text(line) for column in columns])
             QGuiApplication.clipboard().setText(text.getvalue().removesuffix("\n"))
 
     def _copy_command(self) -> None:
@@ -379,11 +380,6 @@ class ProcessesView(QWidget):
     def _go_to_filter(self) -> None:
         self.filter.setFocus()
         self.filter.selectAll()
-
-    def _show_reason(self, label: QLabel, text: str) -> None:
-        if label.text() != text:
-            label.setText(text)
-            label.setToolTip(text)
 
 
 def _all_rows(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:

@@ -86,16 +86,16 @@ def describe_briefly(pair: GpuPair | None) -> str:
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
     """Describe the connection between the GPUs titled `one` and `other`, for a tool tip. None means unknown."""
-    if pair is None or (not pair.nvlinks and pair.path is None):
-        sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
-    elif pair.nvlinks:
+    if pair is not None and pair.nvlinks:
         sentences = [
             tr("{one} and {other} are connected over {nvlinks}.").format(
                 one=one, other=other, nvlinks=counted(pair.nvlinks, "NVLink")
             )
         ]
+    elif pair is not None and pair.path is not None:
+        sentences = [f"{one} and {other} are connected {PATHS[pair.path]}."]
     else:
-        sentences = [f"{one} and {other} are connected {PATHS[pair.path]}." if pair.path is not None else ""]
+        sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     if pair is not None and pair.peer_access:
         sentences.append(tr("Each can read the other's memory directly."))
     elif pair is not None and pair.peer_access is False:
@@ -129,16 +129,15 @@ def _advise_for_nvlink(connected: ConnectedGpus) -> str:
         return _advise_for_groups(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
     counts = [pair.nvlinks for pair in connected.pairs.values()]
     everyone = _name_all_gpus(connected)
-    if min(counts) == 0 or len(counts) < len(_every_pair(connected)):
+    is_every_pair_linked = min(counts) > 0 and len(counts) >= len(_every_pair(connected))
+    if not is_every_pair_linked:
         return tr(
             "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
             "best with directly connected neighbors."
         ).format(everyone=everyone)
-    how_many = (
-        counted(counts[0], "NVLink")
-        if min(counts) == max(counts)
-        else f"{min(counts)} to {counted(max(counts), 'NVLink')}"
-    )
+    how_many = counted(max(counts), "NVLink")
+    if min(counts) < max(counts):
+        how_many = f"{min(counts)} to {how_many}"
     if len(counts) == 1:
         connection = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
     else:
@@ -251,13 +250,14 @@ def group_connected_gpus(connected: ConnectedGpus, is_connected: Callable[[GpuPa
     """
     groups: list[list[Gpu]] = []
     for gpu in connected.gpus:
-        neighbors = [
-            group
-            for group in groups
-            if any((pair := connected.pair(gpu, member)) is not None and is_connected(pair) for member in group)
-        ]
-        merged = [member for group in neighbors for member in group] + [gpu]
-        groups = [group for group in groups if group not in neighbors] + [merged]
+        merged, others = [gpu], []  # the groups that the GPU joins become one
+        for group in groups:
+            pairs = [connected.pair(gpu, member) for member in group]
+            if any(pair is not None and is_connected(pair) for pair in pairs):
+                merged += group
+            else:
+                others.append(group)
+        groups = [*others, merged]
     order = {gpu.uuid: number for number, gpu in enumerate(connected.gpus)}
     sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
     return sorted(sorted_groups, key=lambda group: order[group[0].uuid])

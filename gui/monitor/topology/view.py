@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QObject, Qt
 from PySide6.QtGui import QBrush, QColor, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -24,15 +24,17 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.column_model import NOTHING, Index
 from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
-
 _ROOMY, _TIGHT = 92, 46
-"""Widths in pixels of a cell with a description below its code, and of a cell with the code only."""
+"""Minimum widths in pixels of a cell with a description below its code, and of a cell with the code only."""
+_WIDEST = _ROOMY + 20
+"""Maximum width of a cell in pixels."""
+_LEADING = 14
+"""Space above and below the text of a cell in pixels, together."""
 _SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "nodes": 0.44, "unknown": 0.0}
 """Fraction of the connection color in a cell's background, by kind of connection."""
 
@@ -61,11 +63,11 @@ class ConnectionModel(QAbstractTableModel):
         """Show the connections of GPUs. `affinities` are by NVML index. Unknown columns are left out."""
         self.beginResetModel()
         self.connected, self._affinities = connected, affinities
-        text = {
+        is_known = {
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
             "Cores": any(affinity.cores for affinity in affinities.values()),
         }
-        self._extra_titles = tuple(title for title, known in text.items() if known)
+        self._extra_titles = tuple(title for title in is_known if is_known[title])
         self.endResetModel()
 
     def set_roomy(self, roomy: bool) -> None:
@@ -73,10 +75,10 @@ class ConnectionModel(QAbstractTableModel):
             self.roomy = roomy
             self._repaint()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
+    def rowCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else len(self.connected.gpus)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
+    def columnCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() or not self.connected.gpus else len(self.connected.gpus) + len(self._extra_titles)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -90,7 +92,7 @@ class ConnectionModel(QAbstractTableModel):
             return self._extra_titles[section - count] if role == Qt.ItemDataRole.DisplayRole else None
         return None
 
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
@@ -249,13 +251,12 @@ class _Table(QTableView):
         other_widths = sum(self.columnWidth(column) for column in range(count, columns))
         other_widths += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
         self._matrix.set_roomy(max_width - other_widths >= count * theme.scale_pixels(_ROOMY))
-        width = max(
-            theme.scale_pixels(_TIGHT), min((max_width - other_widths) // count, theme.scale_pixels(_ROOMY + 20))
-        )
-        line = self.fontMetrics().height()
+        even_width = (max_width - other_widths) // count
+        width = max(theme.scale_pixels(_TIGHT), min(even_width, theme.scale_pixels(_WIDEST)))
+        line_count = 2 if self._matrix.roomy else 1
         for number in range(count):
             self.setColumnWidth(number, width)
-            self.setRowHeight(number, (2 if self._matrix.roomy else 1) * line + 14)
+            self.setRowHeight(number, line_count * self.fontMetrics().height() + _LEADING)
         content_width = count * width + other_widths
         height = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
         scrolling = self.horizontalScrollBar().sizeHint().height() if content_width > max_width else 0
@@ -308,8 +309,9 @@ class Legend(QWidget):
 
 
 def _rank(pair: GpuPair) -> tuple[int, int]:
-    """Return a sort key that puts close connections first."""
-    return 0 if pair.nvlinks else 1, list(connections.PATHS).index(pair.path) if pair.path is not None else 0
+    """Return a sort key that puts close connections first: NVLinks, then PCIe paths in the order of `PATHS`."""
+    path_index = list(connections.PATHS).index(pair.path) if pair.path is not None else 0
+    return 0 if pair.nvlinks else 1, path_index
 
 
 def _describe_pair(pair: GpuPair) -> str:
@@ -326,12 +328,8 @@ def _list_physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
 
 def _describe_gpu(gpu: Gpu) -> str:
     """Return the name, UUID and PCI address of a GPU for a tool tip."""
-    return "\n".join(
-        filter(
-            None,
-            (gpu.name, gpu.uuid, tr("PCI {pci_bus_id}").format(pci_bus_id=gpu.pci_bus_id) if gpu.pci_bus_id else ""),
-        )
-    )
+    address = tr("PCI {pci_bus_id}").format(pci_bus_id=gpu.pci_bus_id) if gpu.pci_bus_id else ""
+    return "\n".join(filter(None, (gpu.name, gpu.uuid, address)))
 
 
 def _describe_single_gpu(gpu: Gpu, snapshot: Snapshot) -> str:

@@ -229,7 +229,7 @@ def test_energy_counter_reset() -> None:
     counters = EnergyCounters()
 
     def used(joules: float, at: float) -> tuple[float, float]:
-        counted = counters.used(make_watched_gpu(full_gpu(energy_j=joules), time=START + at))
+        counted = counters.measure(make_watched_gpu(full_gpu(energy_j=joules), time=START + at))
         return counted.joules, counted.since - START
 
     assert used(1000.0, 0) == (0.0, 0)
@@ -237,7 +237,7 @@ def test_energy_counter_reset() -> None:
     counters.reset(full_gpu().uuid)
     assert used(4600.0, 60) == (0.0, 60)
     assert used(5.0, 90) == (0.0, 90)  # a reloaded driver counts from 0
-    assert counters.used(make_watched_gpu(plain_gpu())) is None
+    assert counters.measure(make_watched_gpu(plain_gpu())) is None
 
 
 @pytest.mark.parametrize(("joules", "text"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])

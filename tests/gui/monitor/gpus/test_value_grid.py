@@ -65,7 +65,7 @@ def test_grid_paints_alarming_values_unless_faded(place: QWidget) -> None:
     figures = put(ValueGrid(), place)
     warning = QColor(theme.colors().warning)
     for is_alarming, is_faded in ((True, False), (True, True), (False, False)):
-        figures.show_figures([LabeledValue("a", "", "████", alarming=is_alarming)], is_faded)
+        figures.show_figures([LabeledValue("a", "", "████", alarming=is_alarming)], faded=is_faded)
         image = figures.grab().toImage()
         pixels = {image.pixelColor(x, y).name() for x in range(20) for y in range(image.height())}
         assert (warning.name() in pixels) is (is_alarming and not is_faded)
