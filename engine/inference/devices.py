@@ -15,7 +15,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.inference.trained_model import CannotLoad
-from engine.inference.worker import REQUEST_FILE
+from engine.inference.worker import REQUEST_FILE, WORKER
 from engine.processes.group import run_workers
 from engine.processes.imports import BASIC, import_all
 from engine.runs.folder import RunFolder
@@ -34,10 +34,8 @@ OnProgress = Callable[[Progress], object]
 """Callback that receives the progress of a request."""
 
 
-def run_on_devices(
-    request: InferenceRequest, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str
-) -> None:
-    """Run `function` (MODULE:NAME) in one worker on each requested device.
+def run_on_devices(request: InferenceRequest, folder: Path, on_progress: OnProgress, *, total: int, what: str) -> None:
+    """Carry out the request in one worker on each requested device (see `engine.inference.worker`).
 
     The request is written to `folder`, where the workers find it. They start when the queue gives them the devices.
     `on_progress` receives the progress of all workers together, with the text `what` for the user. `total` is the
@@ -70,7 +68,7 @@ def run_on_devices(
             )
             for rank in range(worker_count)
         ]
-        failure = run_workers(specs, function, _WorkersProgress(total, what, on_progress).on_event)
+        failure = run_workers(specs, WORKER, _WorkersProgress(total, what, on_progress).on_event)
     finally:
         slot.close()
     if failure is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 import tempfile
 import time
 from collections import deque
@@ -18,17 +17,15 @@ from engine.contract.catalogue import predictions_of
 from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveRequest
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
-from engine.contract.worker import WorkerSpec
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import to_rgb
 from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
 from engine.inference.video import NoVideo, frames, read_frame_rate
-from engine.inference.worker import Shard, serve
+from engine.inference.worker import Shard
 from engine.runs.folder import RunFolder
 from engine.system import paths
 
-WORKER = "engine.inference.live:run_worker"
 _SPEED_FRAMES = 30
 """Number of latest frames over which the speed of live predictions is computed."""
 _JPEG_QUALITY = 85
@@ -53,16 +50,11 @@ def live(request: LiveRequest, on_progress: OnProgress) -> Path:
     paths.make_folder(out)
     request = structs.replace(request, devices=request.devices[:1], out=str(out))
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(request, Path(folder), WORKER, on_progress, total=0, what="Watching")
+        run_on_devices(request, Path(folder), on_progress, total=0, what="Watching")
     return out / FRAME_FILE
 
 
-def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the request in its folder, and return the exit code."""
-    return serve(spec, channel, LiveRequest, _predict_stream)
-
-
-def _predict_stream(request: LiveRequest, model: TrainedModel, shard: Shard) -> None:
+def predict_stream(request: LiveRequest, model: TrainedModel, shard: Shard) -> None:
     """Predict the frames of a camera or video, and write each with its drawn prediction to the file `FRAME_FILE`.
 
     Frames of a video file are predicted no faster than the video plays.

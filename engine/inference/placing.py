@@ -41,7 +41,10 @@ def to_prediction(
     labels, lines and objects. Raises TypeError if the scores aren't for images.
     """
     if isinstance(scores, LabelScores):
-        return to_labels(scores, classes, threshold)
+        probabilities = scores.probabilities.numpy()
+        return Labels(
+            classes=classes, probabilities=probabilities, is_multilabel=scores.is_multilabel, threshold=threshold
+        )
     if isinstance(scores, ObjectScores):
         return to_objects(scores, view, sides, classes, threshold)
     if isinstance(scores, PixelScores | LineScores):
@@ -63,16 +66,6 @@ def combine_bands(
     planes = [find_likely_classes(band) for band in maps]
     plane, probability = (np.concatenate(each) for each in zip(*planes, strict=True))
     return Mask(classes=classes, plane=plane, probability=probability)
-
-
-def to_labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:
-    """Return the predicted labels of an image, given the probability of each."""
-    return Labels(
-        classes=classes,
-        probabilities=scores.probabilities.numpy(),
-        is_multilabel=scores.is_multilabel,
-        threshold=threshold,
-    )
 
 
 def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:

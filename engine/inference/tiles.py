@@ -136,6 +136,7 @@ def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) ->
             weights[:, tile.left : tile.left + tile_width] += weight
         finished_rows = next_top - top
         yield sums[:, :finished_rows] / weights[:finished_rows]
+        # The other rows, which the next tiles overlap, move to the top.
         remaining_rows = len(weights) - finished_rows
         for rows in (*sums, weights):
             rows[:remaining_rows] = rows[finished_rows:].clone()

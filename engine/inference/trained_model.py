@@ -315,7 +315,8 @@ def read_training(run: RunFolder) -> TrainingFacts:
     if task is None:
         raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
     with convert_errors():
-        input_preprocessing = planned.preprocessing or _determine_preprocessing(job, task)
+        # If the plan lacks it, the dataset is opened to determine it.
+        input_preprocessing = planned.preprocessing or preprocessing(job, task, task.open_splits(job))
     return TrainingFacts(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
 
 
@@ -353,11 +354,6 @@ def read_plan(run: RunFolder) -> tuple[Job, Planned]:
             Problem("run", f"{run.run_id} has not started training.", "Choose a run that has a checkpoint.")
         )
     return job, planned
-
-
-def _determine_preprocessing(job: Job, task: Task) -> Preprocessing:
-    """Determine the preprocessing by opening the dataset of a job."""
-    return preprocessing(job, task, task.open_splits(job))
 
 
 def _read_state(path: Path) -> tuple[dict[str, Tensor], str]:

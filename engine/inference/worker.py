@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import time
-from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import torch
 
 from engine.contract.devices import CPU
 from engine.contract.events import StepMetrics, Warned
-from engine.contract.inference.messages import InferenceRequest
+from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.explanation import ExplainRequest
+from engine.contract.inference.messages import InferenceRequest, LiveRequest, ShowRequest
+from engine.contract.inference.prediction import PredictRequest
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.inference.sweep import Partition
-from engine.inference.trained_model import TrainedModel, load
+from engine.inference.trained_model import load
 from engine.runs.folder import RunFolder
 from engine.strategies.base import worker_device
 from engine.system import linux
@@ -27,7 +31,20 @@ from engine.training.report import Reporter
 REQUEST_FILE = "request.json"
 _REPORT_INTERVAL_S = 0.2
 
-AnyRequest = TypeVar("AnyRequest", bound=InferenceRequest)
+WORKER = "engine.inference.worker:run"
+"""Main function of the workers for all requests, as MODULE:NAME."""
+
+_WORK: dict[type[InferenceRequest], str] = {
+    EvaluateRequest: "engine.inference.evaluation.measure:evaluate_shard",
+    PredictRequest: "engine.inference.prediction.work:predict_shard",
+    ExplainRequest: "engine.inference.explanation.explain:explain_images",
+    ShowRequest: "engine.inference.showing.show:draw_samples",
+    LiveRequest: "engine.inference.live:predict_stream",
+}
+"""Function that does a worker's part of each type of request, as MODULE:NAME.
+
+It is called with the request, the `TrainedModel` and the `Shard`.
+"""
 
 
 class Shard:
@@ -79,22 +96,20 @@ class Shard:
         self._reporter.send(Warned(code="inference", message=message, rank=self.rank))
 
 
-def serve(
-    spec: WorkerSpec,
-    channel: socket.socket,
-    request_type: type[AnyRequest],
-    work: Callable[[AnyRequest, TrainedModel, Shard], None],
-) -> int:
-    """Load the model for the request in the worker's folder, call `work` with it, and return the exit code.
+def run(spec: WorkerSpec, channel: socket.socket) -> int:
+    """Run this process as a worker for the request in its folder, and return the exit code.
 
-    `request_type` is the type of the request. See `engine.training.worker.run_reporting` for the handling of errors.
+    The function in `_WORK` is called with the loaded model. See `engine.training.worker.run_reporting` for the handling
+    of errors.
     """
 
     def run_request(reporter: Reporter) -> WorkerDone:
         """Load the request and its model, and process this worker's part of the samples."""
         reporter.set_phase("preparing")
         content = read_file(Path(spec.run_folder, REQUEST_FILE), MAX_RESULT_BYTES)
-        request = msgspec.json.decode(content, type=request_type)
+        request: InferenceRequest = msgspec.json.decode(content, type=reduce(or_, _WORK))
+        module, _, name = _WORK[type(request)].partition(":")
+        work = getattr(importlib.import_module(module), name)
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()

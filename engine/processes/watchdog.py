@@ -204,12 +204,14 @@ class HangWatch:
         """Create the failure of the ranks `silent`, which send no messages, while other ranks do."""
         seconds = min(now - self._ranks[rank].last_message_at for rank in silent)
         is_plural = len(silent) > 1
-        reason = "they were" if is_plural else "it was"
-        if any(self._ranks[rank].stopped_at is None for rank in silent):
-            reason = "they are hanging or were" if is_plural else "it is hanging or was"
+        are_all_suspended = all(self._ranks[rank].stopped_at is not None for rank in silent)
+        if are_all_suspended:
+            reason = "they were stopped" if is_plural else "it was stopped"
+        else:
+            reason = "they are hanging or were stopped" if is_plural else "it is hanging or was stopped"
         text = (
             f"{_format_ranks(silent)} {('have' if is_plural else 'has')} not responded for {seconds:.0f} s, while "
-            f"other ranks still do: {reason} stopped. {self._describe_last_activities(silent)} See {_format_logs(silent)}."
+            f"other ranks still do: {reason}. {self._describe_last_activities(silent)} See {_format_logs(silent)}."
         )
         return Failed(cause=text, rank=silent[0], step=self._get_current_step(silent[0]), kind="fault")
 
@@ -263,7 +265,9 @@ class HangWatch:
             # A download or a disk may be slow. If all ranks wait, however, they wait for each other.
             limit = max(warning_limit, self._limits.first_step)
             return PATIENCE_FACTOR * limit if busy else limit
-        if busy and (not waiting or all(self._ranks[rank].thread_state == "reading" for rank in busy)):
+        are_busy_reading = all(self._ranks[rank].thread_state == "reading" for rank in busy)
+        if busy and (not waiting or are_busy_reading):
+            # No rank waits for another one, or the others wait for a rank whose disk may be slow.
             return PATIENCE_FACTOR * warning_limit
         return warning_limit
 

@@ -29,8 +29,12 @@ def with_recomputation(function: Callable[..., Any], module: nn.Module) -> Calla
     def call(*inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
             return function(*inputs, **options)
-        contexts = partial(_create_contexts, module)
-        return checkpoint(function, *inputs, use_reentrant=False, context_fn=contexts, **options)
+
+        def create_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+            """Return the contexts of the first and the second run. `checkpoint` calls this before the first run."""
+            return nullcontext(), BufferSnapshot(module)
+
+        return checkpoint(function, *inputs, use_reentrant=False, context_fn=create_contexts, **options)
 
     return call
 
@@ -56,14 +60,6 @@ def _create_recomputing_class(block_class: Any) -> Any:
         return with_recomputation(partial(block_class.forward, self), self)(*inputs, **options)
 
     return type(block_class.__name__, (block_class,), {"forward": forward, "__module__": block_class.__module__})
-
-
-def _create_contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return the contexts for the first and the second run of a checkpointed function.
-
-    `checkpoint` calls this right before the first run.
-    """
-    return nullcontext(), BufferSnapshot(module)
 
 
 class BufferSnapshot:

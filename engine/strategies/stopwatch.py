@@ -208,6 +208,7 @@ class DeviceStopwatch(Stopwatch):
             self._marks.append(_Mark(part, self._record_event()))
 
     def end_step(self) -> None:
+        """End a step, and begin the next one. At the end of a skipped step, the measurement resumes."""
         if not self.running:
             if self._is_skipping:
                 self.resume()

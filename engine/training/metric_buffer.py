@@ -17,7 +17,7 @@ from engine.strategies.base import StepResult
 class NotFinite(Exception):  # noqa: N818 - describes the loss
     """Raised when a loss is NaN or infinite. The error message names the step."""
 
-    def __init__(self, step: int, subject: str, has_checkpoint: bool) -> None:
+    def __init__(self, step: int, subject: str, *, has_checkpoint: bool) -> None:
         checkpoint = "The last good checkpoint is kept." if has_checkpoint else "No checkpoint has been saved yet."
         remedy = "Try a lower learning rate, or fp32 if another precision was chosen."
         super().__init__(f"{subject} became NaN or infinite at step {step}. {checkpoint} {remedy}")

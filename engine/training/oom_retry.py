@@ -91,7 +91,7 @@ class ResilientStep:
         self._skipped += 1
         if self._skipped > SKIPS:
             after = f"After {SKIPS} skipped steps in a row, the loss or a gradient"
-            raise NotFinite(number, after, self._has_checkpoint())
+            raise NotFinite(number, after, has_checkpoint=self._has_checkpoint())
         assert self._buffers is not None
         self._buffers.restore()
         message = f"Skipping step {number}: its loss or a gradient is NaN or infinite. The weights are unchanged."

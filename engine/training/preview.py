@@ -7,7 +7,6 @@ when its output is closed, and when its parent exits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.drawing import to_rgb
+from engine.data.drawing import encode_png, to_rgb
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
@@ -68,7 +67,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
             for sample, (inputs, target) in zip(request.samples, rows, strict=True):
                 image = to_rgb((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
-                emit(PreviewImage(sample, epoch, size=image.shape[0], png=_encode_png(drawn)))
+                emit(PreviewImage(sample, epoch, size=image.shape[0], png=_encode_small_png(drawn)))
     finally:
         loader.close()
     return augmentation.should_mirror(job, splits.classes, images=splits.train.mirror)
@@ -94,13 +93,11 @@ class _FixedSampler(GlobalBatchSampler):
             yield RankSamples(indices, len(indices))
 
 
-def _encode_png(image: Bytes) -> bytes:
+def _encode_small_png(image: Bytes) -> bytes:
     """Encode an image, reduced to at most `MAX_PREVIEW_SIDE` pixels per side, as a PNG."""
     small = Image.fromarray(image)
     small.thumbnail((MAX_PREVIEW_SIDE, MAX_PREVIEW_SIDE))
-    stream = BytesIO()
-    small.save(stream, "PNG")
-    return stream.getvalue()
+    return encode_png(np.asarray(small))
 
 
 def _render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:

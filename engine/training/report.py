@@ -177,7 +177,7 @@ class Reporter:
             self._condition.notify()
         self._sender.join(CLOSE_DEADLINE_S)
         with contextlib.suppress(OSError):  # the other end may have closed already
-            self._channel.shutdown(socket.SHUT_RDWR)
+            self._channel.shutdown(socket.SHUT_RDWR)  # ends threads that still send or receive
         self._sender.join()
         self._receiver.join()
         self._channel.close()

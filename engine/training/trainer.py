@@ -199,7 +199,7 @@ class Trainer:
             # All ranks decide with rank 0's values, since a custom metric may be random or differ in the last bits.
             values: dict[str, float] = self.strategy.collectives.broadcast_object(self.metric.compute())
             if not all(map(math.isfinite, values.values())):
-                raise NotFinite(self.step, "The validation loss", self.checkpointer.has_checkpoint)
+                raise NotFinite(self.step, "The validation loss", has_checkpoint=self.checkpointer.has_checkpoint)
             for callback in self.callbacks:
                 callback.on_validation_end(epoch, self.step, self.metric, values)
             is_better = self.optimizer_step.has_averages and self.checkpointer.is_better(values)

@@ -41,8 +41,6 @@ from engine.system.format import counted
 from engine.tasks.analysis import EvaluatedMetrics, Intervals, MetricValues
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, verify_checkpoint
 
-WORK = "engine.inference.evaluation.measure:run"
-
 
 def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
     """Evaluate a model as `request` describes, and return the path of the file with the `Evaluation`.
@@ -58,7 +56,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
     with _make_work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
         title = f"Evaluating {counted(len(data), 'sample')}"
-        run_on_devices(request, folder, WORK, on_progress, total=len(data), what=title)
+        run_on_devices(request, folder, on_progress, total=len(data), what=title)
         on_progress(Progress(fraction=0.0, what="Computing metrics"))
         files = [folder / name_results_file(rank) for rank in range(len(request.devices))]
         results = merge_results(files)
@@ -216,9 +214,10 @@ def _save_evaluation(folder: Path, contents: dict[str, bytes], split: str) -> Pa
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
     base_name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"
-    number = 1
-    while (target := parent / (base_name if number == 1 else f"{base_name}-{number}")).exists():
+    target, number = parent / base_name, 1
+    while target.exists():
         number += 1
+        target = parent / f"{base_name}-{number}"
     evaluation = msgspec.structs.replace(evaluation, id=target.name)
     for name, content in contents.items():
         paths.write_atomically(folder / name, content, sync=True)

@@ -6,7 +6,6 @@ It runs the model on a part of the samples and saves the results. `merge_results
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.evaluation import EvaluateRequest, SkippedSample
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.formats.shared.boxes import read_upright_size
@@ -26,7 +24,7 @@ from engine.inference.evaluation.dataset import open_data
 from engine.inference.evaluation.sample_states import PackedStates, SampleStates, StateRecorder
 from engine.inference.sweep import BatchOutput, predict_batches
 from engine.inference.trained_model import TrainedModel
-from engine.inference.worker import Shard, serve
+from engine.inference.worker import Shard
 from engine.models.base import TaskError
 from engine.strategies.memory import run_in_parts
 from engine.tasks.analysis import SampleColumns
@@ -125,17 +123,12 @@ def _merge_lists(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]
     return [merged[index] for index in order.tolist()]
 
 
-def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the request in its folder, and return the exit code."""
-    return serve(spec, channel, EvaluateRequest, _evaluate_shard)
-
-
 def name_results_file(rank: int) -> str:
     """Return the name of the file with the results of the evaluation worker with this rank."""
     return f"results-{rank}.pt"
 
 
-def _evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) -> None:
+def evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, request.dataset, request.split)
     device_count = max(1, len(model.job.parallel.devices))

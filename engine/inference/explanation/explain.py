@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from engine.contract.inference.explanation import (
     HeatMap,
 )
 from engine.contract.problems import Problem
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabeled_images import get_bands
@@ -42,12 +40,10 @@ from engine.inference.explanation.explainer import Explainer, TargetHeatMap
 from engine.inference.explanation.feature_maps import NoFeatureMap
 from engine.inference.prediction.sources import find_files
 from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
-from engine.inference.worker import Shard, serve
+from engine.inference.worker import Shard
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.tasks.custom.task import convert_to_image
-
-WORKER = "engine.inference.explanation.explain:run_worker"
 
 
 def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
@@ -76,13 +72,8 @@ def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
     except OSError as error:
         raise CannotLoad(_create_write_problem(out, error)) from error
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(request, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
+        run_on_devices(request, Path(folder), on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
-
-
-def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the request in its folder, and return the exit code."""
-    return serve(spec, channel, ExplainRequest, explain_images)
 
 
 def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -> None:
@@ -253,7 +244,9 @@ def _find_problems(request: ExplainRequest) -> list[Problem]:
             problems.append(Problem("classes", message, remedy))
     out = Path(request.out)
     try:
-        if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
+        is_file = out.exists() and not out.is_dir()
+        # A folder with an earlier explanation may be overwritten.
+        if is_file or (out.is_dir() and any(out.iterdir()) and not (out / EXPLANATION_FILE).exists()):
             problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
     except OSError as error:
         problems.append(_create_write_problem(out, error))

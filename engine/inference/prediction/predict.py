@@ -46,7 +46,6 @@ from engine.tasks.registry import TASKS
 
 MAX_OVERLAP = 0.9
 MIN_TILE = 16
-WORKER = "engine.inference.prediction.work:run_worker"
 
 
 def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
@@ -154,7 +153,7 @@ def _run_workers(
         return completed
     folder.write_plan(Plan(kind=sources.kind, samples=count, start=completed.starts + 1), sources, remaining)
     title = f"Predicting for the {len(remaining):,} left of {count:,}" if len(remaining) < count else "Predicting"
-    run_on_devices(request, folder.folder, WORKER, on_progress, total=len(remaining), what=title)
+    run_on_devices(request, folder.folder, on_progress, total=len(remaining), what=title)
     return CompletedSamples(folder.folder, count)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
@@ -13,7 +12,6 @@ import numpy as np
 
 from engine.contract.inference.prediction import PredictRequest
 from engine.contract.problems import Problem
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabeled_images import UnlabeledImages
@@ -32,7 +30,7 @@ from engine.inference.sweep import ALL_SAMPLES, predict_batches
 from engine.inference.tiles import ImageInMemory, RowReader, Tiling, detect_in_tiles, iterate_tiled_maps
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import NoVideo, VideoWriter, frames, is_video, read_frame_rate
-from engine.inference.worker import Shard, serve
+from engine.inference.worker import Shard
 from engine.models.base import TaskError
 from engine.system import paths
 from engine.tasks.predictions import PointClasses, PointScores
@@ -40,12 +38,7 @@ from engine.tasks.predictions import PointClasses, PointScores
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
-def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the request in its folder, and return the exit code."""
-    return serve(spec, channel, PredictRequest, _predict_shard)
-
-
-def _predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -> None:
+def predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -> None:
     """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
     folder = PlanFolder(shard.folder)
     plan = folder.read_plan()

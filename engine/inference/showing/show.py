@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from msgspec import structs
 from engine.contract.inference.evaluation import Samples
 from engine.contract.inference.messages import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowRequest
 from engine.contract.problems import Problem
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.drawing import encode_png
@@ -23,13 +21,12 @@ from engine.inference.evaluation.dataset import open_data
 from engine.inference.review.samples import find_displayed_file
 from engine.inference.sweep import iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
-from engine.inference.worker import Shard, serve
+from engine.inference.worker import Shard
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
 
-WORKER = "engine.inference.showing.show:run_worker"
 _BATCH_SIZE = 4
 
 
@@ -46,13 +43,8 @@ def show(request: ShowRequest, on_progress: OnProgress) -> Path:
     evaluation = str(saved.folder.absolute())
     request = structs.replace(request, devices=request.devices[:1], out=str(out), evaluation=evaluation)
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(request, Path(folder), WORKER, on_progress, total=len(request.samples), what="Drawing samples")
+        run_on_devices(request, Path(folder), on_progress, total=len(request.samples), what="Drawing samples")
     return out / DRAWINGS_FILE
-
-
-def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the request in its folder, and return the exit code."""
-    return serve(spec, channel, ShowRequest, draw_samples)
 
 
 def draw_samples(request: ShowRequest, model: TrainedModel, shard: Shard) -> None:

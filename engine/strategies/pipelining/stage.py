@@ -42,20 +42,13 @@ class StageModule(nn.Module):
 
     def forward(self, received: Tensor) -> Tensor:
         if received.requires_grad:
-            received.register_hook(_make_contiguous)
+            # NCCL has transferred wrong values between tensors with different strides (pytorch#62283).
+            received.register_hook(Tensor.contiguous)
         with self._autocast():
             output = self._compute(received)
         if self._divided and torch.is_grad_enabled() and not output.requires_grad:
             output.requires_grad_()
         return output
-
-
-def _make_contiguous(gradient: Tensor) -> Tensor:
-    """Return `gradient` as a contiguous tensor.
-
-    NCCL has transferred wrong values between tensors with different strides (pytorch#62283).
-    """
-    return gradient.contiguous()
 
 
 class RecordedStage(PipelineStage):

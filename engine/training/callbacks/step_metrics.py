@@ -65,7 +65,7 @@ class StepReport(Callback):
         # The maximum of these differences belongs to the first bad step on any rank.
         difference = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
         if difference:
-            raise NotFinite(_NEVER - difference, "The loss", self._has_checkpoint())
+            raise NotFinite(_NEVER - difference, "The loss", has_checkpoint=self._has_checkpoint())
         names: tuple[str, ...] = getattr(self._strategy.model, "loss_names", ())
         local = [
             *(totals.losses or (0.0,) * len(names)),

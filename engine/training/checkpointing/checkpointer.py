@@ -29,7 +29,6 @@ from engine.training.callbacks.early_stopping import EarlyStopping
 from engine.training.checkpointing.checkpoint_writer import (
     BestState,
     CheckpointWriter,
-    Kind,
     Snapshot,
     TrainProgress,
     WriteResult,
@@ -118,11 +117,7 @@ class Checkpointer:
         This waits for the pending snapshot.
         """
         self.wait()
-        return self.path("last").exists()
-
-    def path(self, kind: Kind) -> Path:
-        """Return the path of last.pt or best.pt in the run folder."""
-        return self.writer.path(kind)
+        return self.writer.path("last").exists()
 
     def is_scheduled(self, step: int) -> bool:
         """Return True if the job requests a checkpoint after this number of steps."""

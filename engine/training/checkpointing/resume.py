@@ -60,6 +60,7 @@ class Checkpoint:
         self._job = job
         self._memory_warnings: list[Warned] = []
         self.path, self._content, digest = _read_intact(self._requested)
+        # All ranks have read the same file if the largest and the smallest number are equal.
         number = int(digest[:15], 16)  # fits in an int64
         largest, negated_smallest = collectives.all_reduce_max([number, -number])
         if largest != -negated_smallest:
@@ -171,11 +172,11 @@ class Checkpoint:
         strategy, seed and number of devices are the same, the random states of every rank are restored, too. All ranks
         call it together, once.
         """
-        content, last = self._content, checkpointer.path("last")
+        content, last = self._content, checkpointer.writer.path("last")
         if last.exists() and self.path.samefile(last):  # the run continues in its own folder
             position = (content[name] for name in ("epoch", "done", "steps", "step"))
             checkpointer.writer.newest = TrainProgress(*position)
-        copied = strategy.spec.rank == 0 and self._copy_best(checkpointer.path("best"))
+        copied = strategy.spec.rank == 0 and self._copy_best(checkpointer.writer.path("best"))
         if strategy.collectives.all_reduce_max([int(copied)])[0]:
             checkpointer.best, checkpointer.best_epoch = content["best"], content["best_epoch"]
             checkpointer.writer.best_sha256 = content["best_sha256"]

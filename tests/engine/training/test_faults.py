@@ -61,7 +61,7 @@ def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text:
 @pytest.mark.parametrize(
     "error",
     [
-        NotFinite(5, "The loss", True), TaskError("model", "No such weights.", "Train from scratch."),
+        NotFinite(5, "The loss", has_checkpoint=True), TaskError("model", "No such weights.", "Train from scratch."),
         DatasetError([Problem("dataset", "No images.", "Add some.")]), StrategyError("It needs two GPUs."),
     ],
 )  # fmt: skip
@@ -131,7 +131,7 @@ def test_cause_describes_strategy_errors(
 
 
 KINDS: list[tuple[Exception, str]] = [
-    (NotFinite(5, "The loss", True), "not_finite"),
+    (NotFinite(5, "The loss", has_checkpoint=True), "not_finite"),
     (torch.OutOfMemoryError("CUDA out of memory"), "out_of_memory"),
     (MemoryError(), "out_of_memory"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),

@@ -46,7 +46,7 @@ def test_first_bad_step_is_named() -> None:
         buffer.add(result(loss), 0.0)
     totals = buffer.take(9).read()
     assert (totals.first_bad, math.isnan(totals.loss)) == (7, True)
-    errors = [NotFinite(7, "The loss", has_checkpoint) for has_checkpoint in (True, False)]
+    errors = [NotFinite(7, "The loss", has_checkpoint=has_checkpoint) for has_checkpoint in (True, False)]
     assert [(error.step, "is kept" in str(error)) for error in errors] == [(7, True), (7, False)]
 
 
