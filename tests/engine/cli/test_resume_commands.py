@@ -1,4 +1,4 @@
-"""``footplate stop``, ``pause`` and ``resume``."""
+"""``footplate stop``, ``pause``, ``save`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine.cli.progress import ProgressDisplay
-from engine.cli.terminal import COMPLETED, UNSAVED
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, UNSAVED
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -25,14 +25,15 @@ from engine.contract.events import (
     RunFinished,
     RunStarted,
     Validation,
+    Warned,
 )
 from engine.contract.job import Job
-from engine.contract.protocol import Command, Pause, Stop
+from engine.contract.protocol import Command, Pause, SaveElsewhere, Stop
 from engine.runs.folder import create_run, list_runs
 from engine.runs.index import find_run
-from tests.engine.cli.terminal import footplate, run_in_this_process
+from tests.engine.cli.terminal import Answer, footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
-from tests.gui.sources.written_runs import supervise_here
+from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.served import LocalServer
 from tests.support.waiting import wait_until
 
@@ -91,24 +92,11 @@ def make_checkpoint(kind: Literal["last", "best"], step: int) -> CheckpointSaved
     return CheckpointSaved(kind=kind, path=f"checkpoints/{kind}.pt", epoch=1, step=step, bytes=7, seconds=0.0)
 
 
-@pytest.mark.parametrize(
-    ("command", "sent", "events", "outcome", "output"),
-    [
-        ("stop", [Stop()], [FREE], "stopped", "its devices are free.\nThere was nothing to save yet.\n"),
-        (
-            "stop --now", [Stop(), Stop()], [UNVERIFIED, make_checkpoint("last", 5), make_checkpoint("best", 7)],
-            "stopped", "its devices may still be in use.\ncheckpoints/last.pt holds step 5.\n",
-        ),
-        (
-            "pause", [Pause()], [make_checkpoint("last", 5), make_checkpoint("last", 6)],
-            "paused", "its devices may still be in use.\ncheckpoints/last.pt holds step 6.\n",
-        ),
-        ("pause", [Pause()], [FREE], "unsaved", "its devices are free.\n"),
-    ],
-)  # fmt: skip
-def test_stop_and_pause_report_devices_and_checkpoint(
-    command: str, sent: list[Command], events: Sequence[AnyEvent], outcome: Outcome, output: str
-) -> None:
+def run_with_supervisor(command: str, sent: Sequence[Command], events: Sequence[AnyEvent]) -> tuple[str, Answer]:
+    """Return the id of a new run and the answer of `command`, in which RUN stands for this id.
+
+    The run's supervisor expects the commands `sent`. It then sends the `events`.
+    """
     run = supervise_here(create_run(Job()))
     server = LocalServer(run.path, [PhaseChanged(phase="training")])
     supervisor = run.supervisor()
@@ -117,10 +105,9 @@ def test_stop_and_pause_report_devices_and_checkpoint(
     has_returned = threading.Event()
 
     def serve() -> None:
-        """Wait for the commands, then send the events and the end of the run."""
         try:
             server.poll_until_true(lambda: len(server.commands) == len(sent))
-            for event in (*events, RunFinished(outcome=outcome, cause="The disk is full.")):
+            for event in events:
                 server.log.append(event)
             server.poll_until_true(has_returned.is_set)
         finally:
@@ -128,14 +115,63 @@ def test_stop_and_pause_report_devices_and_checkpoint(
 
     with ThreadPoolExecutor(1) as executor:
         serving = executor.submit(serve)
-        answer = run_in_this_process(*command.split(), run.run_id)
+        answer = run_in_this_process(*command.replace("RUN", run.run_id).split())
         has_returned.set()
         serving.result()
     assert server.commands == sent
-    assert answer.out == f"{run.run_id} is {outcome}; {output}"
+    return run.run_id, answer
+
+
+@pytest.mark.parametrize(
+    ("command", "sent", "events", "outcome", "output"),
+    [
+        ("stop RUN", [Stop()], [FREE], "stopped", "its devices are free.\nThere was nothing to save yet.\n"),
+        (
+            "stop RUN --now", [Stop(), Stop()], [UNVERIFIED, make_checkpoint("last", 5), make_checkpoint("best", 7)],
+            "stopped", "its devices may still be in use.\ncheckpoints/last.pt holds step 5.\n",
+        ),
+        (
+            "pause RUN", [Pause()], [make_checkpoint("last", 5), make_checkpoint("last", 6)],
+            "paused", "its devices may still be in use.\ncheckpoints/last.pt holds step 6.\n",
+        ),
+        ("pause RUN", [Pause()], [FREE], "unsaved", "its devices are free.\n"),
+    ],
+)  # fmt: skip
+def test_stop_and_pause_report_devices_and_checkpoint(
+    command: str, sent: list[Command], events: list[AnyEvent], outcome: Outcome, output: str
+) -> None:
+    end = RunFinished(outcome=outcome, cause="The disk is full.")
+    run_id, answer = run_with_supervisor(command, sent, [*events, end])
+    assert answer.out == f"{run_id} is {outcome}; {output}"
     assert (answer.code, "The disk is full." in answer.err) == (
         (UNSAVED, True) if outcome == "unsaved" else (COMPLETED, False)
     )
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "message"),
+    [
+        ([Warned(code="saved_elsewhere", message="."), RunFinished(outcome="unsaved", cause="In /b.")], COMPLETED, "In /b."),
+        ([Warned(code="not_saved_elsewhere", message="/b is full.")], BAD_REQUEST, "footplate: /b is full."),
+        ([RunFinished(outcome="unsaved", cause="The disk is full.")], UNSAVED, "footplate: The disk is full."),
+        ([RunFinished(outcome="failed", cause="A fault.")], FAILED, "footplate: A fault."),
+        ([RunFinished(outcome="paused")], COMPLETED, "RUN is paused: its last state was saved in its own folder."),
+    ],
+)  # fmt: skip
+def test_save_reports_the_result(events: list[AnyEvent], code: int, message: str) -> None:
+    run_id, answer = run_with_supervisor("save RUN --to /b", [SaveElsewhere(folder="/b")], events)
+    texts = (answer.out, answer.err) if code == COMPLETED else (answer.err, answer.out)
+    assert (answer.code, *texts) == (code, f"{message.replace('RUN', run_id)}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("stop RUN", COMPLETED), ("pause RUN", COMPLETED), ("save RUN --to /b", BAD_REQUEST)]
+)
+def test_commands_report_an_ended_run(command: str, code: int) -> None:
+    run = write_run(8)
+    answer = run_in_this_process(*command.replace("RUN", run.run_id).split())
+    assert answer.code == code
+    assert f"{run.run_id} is not running; it is completed. (" in (answer.err if code else answer.out)
 
 
 def test_progress_prints_restarts_with_their_cause() -> None:
