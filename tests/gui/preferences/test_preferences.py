@@ -87,6 +87,27 @@ def test_cache_limit_reaches_the_engine(preferences: Preferences, qtbot: QtBot) 
     assert preferences.value("cache_gib") == 2.5
 
 
+@pytest.mark.skipif(cache_limit.LIMIT_VARIABLE in os.environ, reason="the environment sets the limit")
+def test_unsaved_settings_are_reported(
+    preferences: Preferences, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for variable in ("FOOTPLATE_HOME", "FOOTPLATE_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / "file"))
+    changed: list[str] = []
+    problems: list[str] = []
+    preferences.changed.connect(changed.append)
+    preferences.failed.connect(problems.append)
+    assert preferences.set("restarted", True).startswith("Couldn't save this setting: ")
+    assert (preferences.value("restarted"), changed) == (False, [])
+    before = preferences.value("cache_gib")
+    assert preferences.set("cache_gib", 2.5) == ""
+    qtbot.waitUntil(lambda: changed == ["cache_gib"])
+    assert preferences.value("cache_gib") == before
+    (problem,) = problems
+    assert str(tmp_path / "file") in problem
+
+
 def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     window.acts.preferences.trigger()
