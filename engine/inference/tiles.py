@@ -162,7 +162,7 @@ def detect_in_tiles(model: ImageModel, picture: RowReader, tiling: Tiling, thres
     is_clipped = np.concatenate([_is_clipped(tile, detected, height, width) for tile, detected in tile_objects])
     retained = _drop_duplicates(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
     windows = None
-    if tile_objects[0][1].windows is not None:
+    if all(detected.windows is not None for _, detected in tile_objects):  # the detector has masks
         all_windows = [
             Window(window.top + tile.top, window.left + tile.left, window.pixels)
             for tile, detected in tile_objects

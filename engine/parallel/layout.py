@@ -85,8 +85,9 @@ class ParallelDims(NamedTuple):
     def coordinate(self, rank: int) -> ParallelDims:
         """Return the coordinates of `rank` in a mesh of this size."""
         rank, tensor = divmod(rank, self.tensor)
-        data, pipeline = divmod(rank, self.pipeline)
-        return ParallelDims(*divmod(data, self.shard), pipeline, tensor)
+        data_rank, pipeline = divmod(rank, self.pipeline)
+        replicate, shard = divmod(data_rank, self.shard)
+        return ParallelDims(replicate, shard, pipeline, tensor)
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:

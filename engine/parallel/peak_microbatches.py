@@ -44,8 +44,9 @@ def _find_interleaved_peak(microbatches: int, devices: int, stages_per_device: i
 
         In each round, the device visits `earlier_stages` of its stages before this one.
         """
-        complete_rounds, rest = divmod(passes, per_round * stages_per_device)
-        return complete_rounds * per_round + min(max(rest - earlier_stages * per_round, 0), per_round)
+        complete_rounds, last_round_passes = divmod(passes, per_round * stages_per_device)
+        in_last_round = min(max(last_round_passes - earlier_stages * per_round, 0), per_round)
+        return complete_rounds * per_round + in_last_round
 
     return max(
         passes_in_stage(min(warmup + backward + 1, all_passes), chunk)

@@ -49,9 +49,9 @@ def _run_in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tenso
     for bucket, flat, work in pending:
         assert work is not None
         work.wait()
-        parts = flat.split([tensor.numel() for tensor in bucket])
-        for tensor, part in zip(bucket, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
+        results = flat.split([tensor.numel() for tensor in bucket])
+        for tensor, result in zip(bucket, results, strict=True):
+            tensor.copy_(result.view_as(tensor))
 
 
 def _group_in_buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -88,8 +88,7 @@ def _create_exportable_module(model: TrainedModel) -> nn.Module:
         return model.module
     static = create_static_detector(model.module, model.channels, model.size)
     if static is None:
-        kind = type(model.module).__name__
-        message = f"The post-processing of {kind} can't be written into a file."
+        message = f"The post-processing of {type(model.module).__name__} can't be written into a file."
         remedy = "Use Faster R-CNN, Mask R-CNN, RetinaNet, FCOS or SSD of torchvision."
         raise CannotConvert(Problem("model", message, remedy))
     return static

@@ -113,9 +113,10 @@ def find_intervals(
     }
     per_class = {}
     for title, class_values in values.per_class.items():
-        class_draws = draws.per_class.get(title)
-        per_class[title] = tuple(
-            None if value is None else find_interval(value, class_draws[:, index] if class_draws is not None else None)
-            for index, value in enumerate(class_values)
-        )
+        all_draws = draws.per_class.get(title)  # [resamples, classes]
+        intervals: list[Interval | None] = []
+        for index, value in enumerate(class_values):
+            class_draws = all_draws[:, index] if all_draws is not None else None
+            intervals.append(find_interval(value, class_draws) if value is not None else None)
+        per_class[title] = tuple(intervals)
     return measures, per_class

@@ -62,9 +62,11 @@ def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: Evalu
     with convert_errors():
         splits, mapping = _open_splits(training, folder, is_trained_on=is_trained_on)
         splits = splits.with_each(lambda samples: _prepare_for_evaluation(samples, training))
-    splits_by_name = {
-        name: samples for name in _SPLIT_NAMES if (samples := getattr(splits, name)) is not None and len(samples)
-    }
+    splits_by_name: dict[SplitName, ImageSet | SampleSet] = {}
+    for name in _SPLIT_NAMES:
+        samples = getattr(splits, name)
+        if samples is not None and len(samples):
+            splits_by_name[name] = samples
     chosen_split, included = _choose_split(splits_by_name, folder, split, is_trained_on=is_trained_on)
     warnings = list(_list_mapping_warnings(mapping))
     if splits.test is splits.val and chosen_split == "test":

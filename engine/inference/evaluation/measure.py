@@ -103,14 +103,12 @@ def merge_results(paths: Sequence[Path]) -> MergedResults:
     order = np.argsort(numbers, kind="stable")
     probabilities = [result["probabilities"].numpy() for result in nonempty if result["probabilities"] is not None]
     columns = {name: _merge_lists([result["columns"][name] for result in nonempty], order) for name in _LIST_COLUMNS}
+    names = list(nonempty[0]["states"]) if nonempty else []  # of the metrics
     return MergedResults(
         numbers[order],
         _merge_lists([result["losses"] for result in nonempty], order),
         SampleColumns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
-        {
-            name: SampleStates([PackedStates(*result["states"][name]) for result in nonempty], order)
-            for name in (nonempty[0]["states"] if nonempty else ())
-        },
+        {name: SampleStates([PackedStates(*result["states"][name]) for result in nonempty], order) for name in names},
         tuple(SkippedSample(path=path, reason=reason) for result in results for path, reason in result["skipped"]),
     )
 

@@ -112,11 +112,11 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
     names = [name for name, _ in module.named_modules() if name and _ATTENTION_NAME not in name.lower()]
     with record_outputs(module, names) as outputs, torch.enable_grad():
         output = module(example.detach().requires_grad_())
-        layers = [
-            _RecordedLayer(name, output, (maps[0].shape[1], maps[0].shape[2]))
-            for name, output in outputs.items()
-            if isinstance(output, Tensor) and (maps := collect_maps(output, side))
-        ]
+        layers = []
+        for name, layer_output in outputs.items():
+            maps = collect_maps(layer_output, side) if isinstance(layer_output, Tensor) else []
+            if maps:
+                layers.append(_RecordedLayer(name, layer_output, (maps[0].shape[1], maps[0].shape[2])))
         if is_dense:
             layers = _select_deepest(layers, output.shape[1], side)
         layers = _select_affecting(layers, score(output), side) or layers  # all if none affects it

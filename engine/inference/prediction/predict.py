@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -77,7 +78,7 @@ def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
     out = Path(request.out)
     try:
         folder = _open_folder(out, state)
-        with _FolderLock(folder.folder, out):
+        with _lock_folder(folder.folder, out):
             return _predict_or_resume(request, run, sources, state, folder=folder, on_progress=on_progress)
     except OSError as error:
         raise CannotLoad(create_write_problem(out, error)) from error
@@ -257,26 +258,23 @@ def _describe_difference(saved: RequestState, requested: RequestState) -> str:
     return "the checkpoint has changed" if saved.sha256 != requested.sha256 else "the files have changed"
 
 
-class _FolderLock:
-    """Context manager that locks a work folder.
+@contextmanager
+def _lock_folder(folder: Path, out: Path) -> Iterator[None]:
+    """Context manager that locks the work folder `folder` of the output folder `out`.
 
     Raises OSError, and CannotLoad if another process has locked the folder.
     """
-
-    def __init__(self, folder: Path, out: Path) -> None:
-        self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)
-        try:
-            is_locked = file_locks.try_lock(self._descriptor)
-        except OSError as error:
-            is_locked = error.errno in file_locks.LOCKS_UNSUPPORTED  # such file systems are used without a lock
-        if not is_locked:
-            os.close(self._descriptor)
-            message = f"Another process is writing predictions into {printable(str(out))}."
-            raise CannotLoad(Problem("out", message, "Wait for it, or choose another folder."))
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
+    descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)
+    try:
+        is_locked = file_locks.try_lock(descriptor)
+    except OSError as error:
+        is_locked = error.errno in file_locks.LOCKS_UNSUPPORTED  # such file systems are used without a lock
+    if not is_locked:
+        os.close(descriptor)
+        message = f"Another process is writing predictions into {printable(str(out))}."
+        raise CannotLoad(Problem("out", message, "Wait for it, or choose another folder."))
+    try:
+        yield
+    finally:
         with suppress(OSError):
-            file_locks.unlock(self._descriptor)
+            file_locks.unlock(descriptor)

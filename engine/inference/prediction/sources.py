@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from engine.contract.inference.prediction import CAMERA
@@ -58,13 +58,11 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
         folder = os.path.abspath(paths[0])
         return Sources(kind, _pack_names([folder]), _pack_names([os.path.basename(folder)]))
     if files_of_task is None:
-        found = find_files(paths, lambda name: is_image(name) or is_video(name), "image", out)
+        named_files = find_files(paths, lambda name: is_image(name) or is_video(name), "image", out)
     else:
-        found = find_files(paths, files_of_task.can_read, files_of_task.noun, out)
-    names = _UniqueNames()
-    for _, name in found:
-        names.add(name)
-    return Sources(kind, _pack_names([file for file, _ in found]), _pack_names(names.unique))
+        named_files = find_files(paths, files_of_task.can_read, files_of_task.noun, out)
+    names = _make_unique(name for _, name in named_files)
+    return Sources(kind, _pack_names([file for file, _ in named_files]), _pack_names(names))
 
 
 def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: str, out: str) -> list[tuple[str, str]]:
@@ -77,16 +75,16 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
     files: list[tuple[str, str]] = []
     for path in paths:
         try:
-            found = list(_iterate_files(path, is_accepted, os.path.abspath(out)))
+            accepted = list(_iterate_files(path, is_accepted, os.path.abspath(out)))
         except OSError as error:
             message = f"{printable(str(error.filename))} can't be read: {error.strerror}."
             problems.append(_create_problem(message, "Check its permissions, or choose another folder."))
             continue
-        if not found and os.path.exists(path):
+        if not accepted and os.path.exists(path):
             problems.append(_create_problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder."))
-        elif not found:
+        elif not accepted:
             problems.append(_create_problem(f"There is no file or folder {printable(path)}.", "Check the path."))
-        files += found
+        files += accepted
     if problems:
         raise CannotLoad(*problems)
     if not files:
@@ -116,27 +114,24 @@ def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> I
                 yield file, os.path.relpath(file, absolute)
 
 
-class _UniqueNames:
-    """Collector that makes file names unique and removes their extensions."""
+def _make_unique(names: Iterable[str]) -> list[str]:
+    """Remove the extensions of file names, and make the names unique even if case is ignored.
 
-    def __init__(self) -> None:
-        self.unique: list[str] = []
-        self._casefolded: set[str] = set()
-
-    def add(self, name: str) -> None:
-        """Add a name without its extension.
-
-        If the bare name is already taken, the extension is appended, and if necessary a number.
-        """
+    If a name is already taken, its extension is appended, and if necessary a number.
+    """
+    unique: list[str] = []
+    casefolded: set[str] = set()
+    for name in names:
         stem, extension = os.path.splitext(name)
         if printable(stem) != stem:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
-            stem = "/".join(part[:_MAX_ESCAPED_LENGTH] for part in printable(stem).split("/"))
+            stem = "/".join(component[:_MAX_ESCAPED_LENGTH] for component in printable(stem).split("/"))
         candidate, number = stem, 1
-        while candidate.casefold() in self._casefolded:
+        while candidate.casefold() in casefolded:
             candidate = f"{stem}-{extension[1:]}" if number == 1 else f"{stem}-{extension[1:]}-{number}"
             number += 1
-        self._casefolded.add(candidate.casefold())
-        self.unique.append(candidate)
+        casefolded.add(candidate.casefold())
+        unique.append(candidate)
+    return unique
 
 
 def _pack_names(names: Sequence[str]) -> Files:

@@ -167,7 +167,9 @@ class CheckpointWriter:
             snapshot.content.update(best=best.measures, best_epoch=best.progress.epoch, best_sha256=self.best_sha256)
         if self._write("last", snapshot.content, snapshot.progress, snapshot.measures, snapshot.pause_s):
             self.newest = snapshot.progress
-        self.unwritten = replace(snapshot, best=best if best_refused else None) if self.refusal else None
+        self.unwritten = None
+        if self.refusal:
+            self.unwritten = replace(snapshot, best=best if best_refused else None)
         ended = time.monotonic()
         self.next_epoch_end = ended + min((ended - started) / WRITING_FRACTION, MAX_INTERVAL_S)
         return WriteResult(best_saved, best_refused)
