@@ -136,6 +136,7 @@ def bind(button: _Button, action: Action, name: str = "", *, hide_disabled: bool
     """
 
     def update_button() -> None:
+        """Show the current texts, icon and state of the action."""
         button.setText(action.text())
         button.setIcon(action.icon())
         button.setToolTip(action.toolTip())

@@ -56,6 +56,7 @@ def install_handlers(show: Callable[[str], None]) -> None:
     notifier = _Notifier(show)
 
     def on_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        """Log an uncaught exception and notify the user. A KeyboardInterrupt is only printed, as usual."""
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error or kind(), trace)
             return
@@ -104,6 +105,7 @@ def open_log() -> str:
 
 
 def _on_qt_message(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
+    """Write a message of Qt to the log."""
     import logging
 
     open_log()

@@ -82,6 +82,7 @@ class Header(QWidget):
 
 
 def _create_flat_button(action: Action) -> QToolButton:
+    """Create a button without a frame for an action, which can be reached by Tab."""
     button = bind(QToolButton(), action)
     button.setObjectName("flat")
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

@@ -98,12 +98,12 @@ class AlertsView(QWidget):
 
     def _lay_out(self) -> None:
         """Build the layout, and create a row for each alert rule in `rows`."""
-        alerts = vbox(_heading(tr("Active"), self._count, self.acknowledge_all), AlertCards(self._alerts))
+        alerts = vbox(_create_heading_row(tr("Active"), self._count, self.acknowledge_all), AlertCards(self._alerts))
         alerts.addSpacing(6)
-        alerts.addLayout(_heading(tr("History"), self._history_count))
+        alerts.addLayout(_create_heading_row(tr("History"), self._history_count))
         alerts.addWidget(self.table, 1)
         alerts.addStretch(0)
-        rules = vbox(_heading(tr("Rules"), self._test_result, self.test), self._problem, spacing=3)
+        rules = vbox(_create_heading_row(tr("Rules"), self._test_result, self.test), self._problem, spacing=3)
         for kind in KINDS.values():
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
@@ -111,7 +111,7 @@ class AlertsView(QWidget):
         self._align_rules()
         rules.addSpacing(10)
         hint = muted_label(tr("also while the window is closed"))
-        rules.addLayout(_heading(tr("Runs"), hint, self.runs.settings, self.runs.test))
+        rules.addLayout(_create_heading_row(tr("Runs"), hint, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):
@@ -154,7 +154,8 @@ class AlertsView(QWidget):
         self._test_result.setToolTip(text)
 
 
-def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLayout:
+def _create_heading_row(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLayout:
+    """Create a row with a heading, a label that takes the remaining width, and buttons."""
     row = hbox(heading_label(title), (label_after, 1), spacing=10)
     for button in buttons:
         row.addWidget(button)

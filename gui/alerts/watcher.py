@@ -297,7 +297,7 @@ class Alerts(QObject):
         for host, message in self._connection_errors.items():
             subject = _make_connection_subject(host)
             self._update_watch(_make_key("not_answering", subject), _Observation(subject, Finding(message)), now)
-        remaining_s = [
+        remaining_s = [  # of conditions that haven't been present for the duration of the rule
             watch.since + rule.for_s - now
             for key, watch in self._watches.items()
             if key.host in self._connection_errors

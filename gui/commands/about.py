@@ -54,7 +54,7 @@ def list_packages() -> list[Package]:
             continue
         found[key] = Package(dist.metadata["Name"], dist.version, find_license(dist))
         requirements = [line for line in dist.requires or () if "extra ==" not in line]
-        pending += [match[0] for line in requirements if (match := _NAME.match(line))]
+        pending += [match[0] for match in map(_NAME.match, requirements) if match is not None]
     return [found[key] for key in sorted(found, key=lambda key: (key != _ROOT, key))]
 
 

@@ -117,6 +117,7 @@ class EntryModel(QAbstractListModel):
         return 0 if parent is not None and parent.isValid() else len(self.matches)
 
     def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """Return the title of an entry, its tool tip, its text for screen readers, or the entry itself (UserRole)."""
         if not index.isValid():
             return None
         entry = self.matches[index.row()]

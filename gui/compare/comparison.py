@@ -132,7 +132,7 @@ def list_measures(runs: Sequence[ComparedRun]) -> list[str]:
 
 def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
     """Return the description of a metric from the first run that describes it, or None."""
-    return next((measure for run in runs if (measure := run.data.find_measure(name)) is not None), None)
+    return next(filter(None, (run.data.find_measure(name) for run in runs)), None)
 
 
 def find_measure_title(runs: Sequence[ComparedRun], name: str) -> str:

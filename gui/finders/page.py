@@ -84,6 +84,7 @@ class FinderPage(TrialPage):
         return create_working_page(self.activity, self.progress, self.cancel, TRYING)
 
     def create_result_page(self) -> QWidget:
+        """Create the page with the results, and buttons that use the selected value or start another trial."""
         self.repeat = QPushButton(tr("Try again"))
         self.repeat.clicked.connect(self._request_job)
         self.use = push_button(NOTHING_CHOSEN, self._apply_choice, style="primary")

@@ -206,7 +206,8 @@ class DeletingBar(TrashBar):
             return
         takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")
         checkpoints = f", including {size(usage.checkpoint_bytes)} of checkpoints" if usage.checkpoint_bytes else ""
-        excluded = f" {counted(active, 'active run')} {'stays' if active == 1 else 'stay'}." if active else ""
+        stays = "stays" if active == 1 else "stay"
+        excluded = f" {counted(active, 'active run')} {stays}." if active else ""
         self.show_message(
             tr(
                 "Move {runs} to the trash?{excluded} {takes} {bytes}{checkpoints}; "

@@ -52,6 +52,7 @@ class QueueModel(RowModel[QueuePosition]):
         return row.run_id
 
     def cell_data(self, row: QueuePosition, column: int, role: int) -> Any:
+        """Return the text of a cell as its tool tip, or the icon of a held or waiting run in the first column."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return COLUMNS[column].text(row)
         if role == Qt.ItemDataRole.DecorationRole and column == 0:

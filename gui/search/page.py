@@ -110,6 +110,7 @@ class SearchPage(QWidget):
         self._show_page(LIST)
 
     def _create_empty_page(self) -> QWidget:
+        """Create the page that is shown while there are no searches, with a button that creates one."""
         text = muted_label(_EMPTY)
         text.setAlignment(Qt.AlignmentFlag.AlignCenter)
         page = QWidget()
@@ -279,6 +280,7 @@ class SearchesModel(RowModel[SearchLine]):
         return row.name
 
     def cell_data(self, row: SearchLine, column: int, role: int) -> Any:
+        """Return the problem or the folder of a search as its tool tip, or the icon of its state."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return row.why or row.state.cause or str(row.folder.path)
         if role == Qt.ItemDataRole.DecorationRole and column == _STATE:

@@ -122,7 +122,8 @@ class TrialPlot(ThemedPlot):
 
     def _label_goal(self, side: str, goal: Goal) -> None:
         """Set the title of the axis "bottom" or "left" for a goal, and hide ticks at impossible values."""
-        unit = "%" if goal.percent else "s" if goal.measure == SECONDS else ""
+        units = {SECONDS: "s"}
+        unit = "%" if goal.percent else units.get(goal.measure, "")
         self.label(side, f"{goal.title}, {unit}" if unit else goal.title)
         self.set_bounds(side, *find_goal_bounds(goal))
 

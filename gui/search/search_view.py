@@ -312,6 +312,7 @@ class TrialsModel(RowModel[TrialRow]):
         return row.number
 
     def cell_data(self, row: TrialRow, column: int, role: int) -> Any:
+        """Return the tool tip of a cell, the icon of a trial's state, or the data that highlights the best trials."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return "\n".join(filter(None, (self.columns[column].tip(row), row.cause, row.run_id)))
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:

@@ -91,6 +91,7 @@ class SplitPointsPage(TrialPage):
         return create_working_page(self.activity, self.progress, self.cancel, _MEASURING)
 
     def create_result_page(self) -> QWidget:
+        """Create the view of the stages in `view`, and connect its buttons."""
         self.view = SplitPointsView()
         self.view.measure_again.clicked.connect(self._request_job)
         self.view.automatic.clicked.connect(self._use_automatic)

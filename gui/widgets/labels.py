@@ -208,6 +208,7 @@ class WrappingLabel(QLabel):
         self.setText(text)
 
     def setText(self, text: str) -> None:
+        """Show a text with break points. Screen readers get the text without them."""
         self._text = text
         broken = insert_break_points(text)
         super().setText(broken)
@@ -226,6 +227,7 @@ class WrappingLabel(QLabel):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """Offer to copy the selected text without break points, in place of Qt's menu, which would copy them."""
         if not self.hasSelectedText():
             event.ignore()
             return

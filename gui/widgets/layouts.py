@@ -163,6 +163,7 @@ class FlowLayout(QLayout):
         self.setSpacing(spacing)
 
     def addWidget(self, widget: QWidget) -> None:
+        """Append a widget to the layout."""
         # Create the item in Python. The wrapper of an item that C++ creates may be left over from another item at the same
         # address, and be deleted with the layout of that item.
         self.addChildWidget(widget)
