@@ -66,6 +66,7 @@ class GroupCollectives(Collectives):
         self.group = group
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
+        """Start `all_reduce_max`, and return a function that waits for the maxima and returns them."""
         shared = torch.tensor(flags, dtype=torch.int64)
         work = dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group, async_op=True)
 
@@ -87,6 +88,7 @@ class GroupCollectives(Collectives):
         return values
 
     def gather_states(self, state: Any) -> list[Any] | None:
+        """Gather the states on rank 0: first their shapes and plain values, then one tensor after another."""
         outlines = self.gather_objects(_map_tensors(state, lambda tensor: tensor.to("meta")))
         if outlines is None:
             _map_tensors(state, self._send)

@@ -36,6 +36,7 @@ class DataParallel(SingleDevice):
     )
 
     def setup(self) -> None:
+        """Prepare the GPUs. Raises StrategyError without at least two GPUs."""
         if not all(map(is_gpu, self.spec.devices)):
             raise StrategyError("DataParallel runs on CUDA GPUs only. Choose DistributedDataParallel for CPU workers.")
         if len(self.spec.devices) < 2:
@@ -43,6 +44,7 @@ class DataParallel(SingleDevice):
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Move the model to the first GPU. For training and evaluation, torch copies it to all GPUs at each pass."""
         super().wrap(model, objective, shape, resolved)
         replicated = _AutocastModule(self.model, self.autocast)
         self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.local_devices))))

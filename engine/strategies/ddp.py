@@ -129,6 +129,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
             self.run_blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
+        """Evaluate the model with rank 0's buffers, in parts of a batch. Return False if `stop` ended it early."""
         broadcast_buffers(self.model)
         return super().evaluate(split_batches(batches, self.accumulation), measures, stop)
 

@@ -248,6 +248,7 @@ class FullySharded(Distributed, SingleDevice):
                     self.model(torch.zeros(1, *self.example_shape, device=self.device))
 
     def state_dict(self) -> dict[str, Tensor] | None:
+        """Gather the shards of all ranks, one tensor after another. Return the state on rank 0, otherwise None."""
         state: dict[str, Tensor] = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             complete = gather_shards(get_local_shard(tensor), tensor)
@@ -257,6 +258,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Copy this rank's slices of the plain model's `state` into its shards. Raises RuntimeError if names differ."""
         local = self.model.state_dict(keep_vars=True)
         if local.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(local.keys() ^ state.keys()))}.")
@@ -264,6 +266,7 @@ class FullySharded(Distributed, SingleDevice):
             get_local_shard(tensor).copy_(get_slice(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
+        """Sum `value` over the ranks of this rank's replica, and record how long that blocked a CPU worker."""
         total = value.to(self.device, copy=True)
         started = time.perf_counter()
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("shard"))

@@ -380,11 +380,16 @@ class Pipeline(Distributed):
         return True
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
+        """Sum `value` over the ranks of this pipeline, which together hold every parameter once."""
         summed = value.clone()
         dist.all_reduce(summed, group=self.group)
         return summed
 
     def state_dict(self) -> dict[str, Tensor] | None:
+        """Gather the stages of the first pipeline into the plain model's state on rank 0. Other ranks return None.
+
+        All ranks call it together.
+        """
         state: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
             for module in self.local_modules:
@@ -394,4 +399,5 @@ class Pipeline(Distributed):
         return None if gathered is None else self._state.join(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Load this rank's stages from the `state` of the plain model."""
         self._state.load(self.local_modules, state)

@@ -124,10 +124,12 @@ class HostTimer:
         self._started = 0.0
 
     def start(self) -> None:
+        """Start to time a step, without the collectives of earlier steps."""
         self.running, self._blocked = True, []
         self._started = time.perf_counter()
 
     def stop(self) -> StepTime:
+        """Return the step's duration and the blocked time of each collective, and ignore collectives from now on."""
         self.running = False
         return StepTime(time.perf_counter() - self._started, tuple(self._blocked))
 
@@ -148,12 +150,14 @@ class KernelTimer:
         self._started = 0.0
 
     def start(self) -> None:
+        """Wait for the device, and start to record its kernels."""
         torch.cuda.synchronize(self._device)
         self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         self._profile.start()
         self._started = time.perf_counter()
 
     def stop(self) -> StepTime:
+        """Wait for the device, and return the step's duration and the blocked time of each of NCCL's kernels."""
         torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self._started
         self._profile.stop()
@@ -188,6 +192,7 @@ class RankProfiler(StepProfiler):
         self.cost_s = time.perf_counter() - started - self._step_time.seconds
 
     def _collect_event(self, step: int, collectives: Collectives) -> RanksTimed | None:
+        """Gather the times of all ranks, and return the event about them on rank 0, otherwise None."""
         rank_times = collectives.gather_objects(self._step_time)
         return None if rank_times is None else combine_step_times(step, rank_times)
 

@@ -43,6 +43,7 @@ class SingleDevice(Strategy):
     """Module for forward passes: `model`, or a wrapper of it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Move the model to the device, and turn activation checkpointing on if the job requests it."""
         super().wrap(model, objective, shape, resolved)
         self.model = model.to(self.device).to(memory_format=memory_format(self.job))
         self.forward, self.local_modules = self.model, [self.model]
@@ -55,6 +56,7 @@ class SingleDevice(Strategy):
             self.remarks.append(Warned(code="no_blocks", message=message))
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        """Run one optimizer step, with the batch divided into `accumulation` parts."""
         assert batch is not None
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")

@@ -171,6 +171,7 @@ class DeviceStopwatch(Stopwatch):
         super().__init__()
 
     def _reset(self) -> None:
+        """Discard all measurements, and forget the current step."""
         super()._reset()
         # `_is_sampling`: the current step is timed on the device. `_is_skipping`: it counts in no measurement.
         self._is_sampling = self._is_skipping = False
@@ -183,12 +184,14 @@ class DeviceStopwatch(Stopwatch):
         """For each timed step: whether the device had run out of work before the next batch arrived."""
 
     def resume(self) -> None:
+        """Resume timing after a pause, and begin a step."""
         super().resume()
         self._resumed_at = time.perf_counter()
         self._is_skipping = False
         self._begin()
 
     def pause(self) -> None:
+        """Pause the measurement, and drop the marks of the current step."""
         if self.running:
             self._seconds += time.perf_counter() - self._resumed_at
         super().pause()
@@ -196,7 +199,8 @@ class DeviceStopwatch(Stopwatch):
         self._optimizer_end = None
 
     def skip(self) -> None:
-        self.pause()  # until the step ends, since recording synchronizes with the device
+        """Exclude the step that starts now from the measurement, which resumes at its end."""
+        self.pause()  # since recording synchronizes with the device
         self._is_skipping = True
 
     def mark(self, part: TimedPart) -> None:

@@ -90,6 +90,7 @@ class TensorParallel(FullySharded):
             )
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
+        """Shard the model along the other dimensions of the mesh, and mark packed weights for checkpoints."""
         groups = super()._shard(model)
         for name, parameter in model.named_parameters():
             if name in self._packed_names:
@@ -112,6 +113,7 @@ class TensorParallel(FullySharded):
         return frozenset(name for name, _ in self.parameters() if name not in self._divided_names)
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
+        """Run a forward and backward pass. Only the first rank of a group returns results, since all are equal."""
         result = super().forward_backward(batch, optimizer_step)
         return result if self.is_counted else StepResult(loss=None, correct=None, images=None)
 
@@ -126,6 +128,7 @@ class TensorParallel(FullySharded):
         broadcast(gradients, self.spec.rank - self.coordinate.tensor, self.mesh_of_ranks.get_group("tensor"))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
+        """Sum `value` over the shards of FSDP and over the ranks of each group."""
         total = super().sum_over_shards(value).to(self.device)
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("tensor"))
         return total.to(value.device)

@@ -41,6 +41,7 @@ class ShardedOptimizer(DataParallelProcesses):
     )
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Wrap the model as under DDP, and divide the updates of its parameters among the ranks."""
         super().wrap(model, objective, shape, resolved)
         trained = super().parameters()
         self._parameters_by_rank: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
@@ -64,6 +65,7 @@ class ShardedOptimizer(DataParallelProcesses):
         return super().step(batch, optimizer_step)
 
     def broadcast_updates(self) -> None:
+        """Broadcast each parameter from the rank that has updated it. All ranks call it together."""
         self.profiler.mark("optimizer")
         for rank, named in enumerate(self._parameters_by_rank):
             started = time.perf_counter()
@@ -73,6 +75,7 @@ class ShardedOptimizer(DataParallelProcesses):
         self.profiler.mark("communication")
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
+        """Sum `value` over all ranks, which together update every parameter once."""
         summed = value.to(self.device, copy=True)
         dist.all_reduce(summed)
         return summed.to(value.device)

@@ -142,6 +142,10 @@ class Autotuner:
         self._strategy.resolved_job = replace(self._strategy.resolved_job, job=self.job)
 
     def _compile(self) -> None:
+        """Do the work of `compile`, except for updating the strategy's job.
+
+        A compiled model then runs eagerly wherever it would have to be compiled again.
+        """
         strategy = self._strategy
         requested = self.job.precision.compile
         if requested == "off":
@@ -163,7 +167,7 @@ class Autotuner:
             if is_compiled(strategy.model):
                 undo_compiling(strategy.model)
         if is_compiled(strategy.model):
-            # Compiling again for other batch shapes and for validations would cost more than it saves.
+            # For other batch shapes and for validations, compiling again would cost more than it saves.
             torch.compiler.set_stance("eager_on_recompile")
 
     def _choose(self, field: str, choice: Any, why: str) -> None:

@@ -41,6 +41,7 @@ class StageModule(nn.Module):
         )
 
     def forward(self, received: Tensor) -> Tensor:
+        """Compute the stage, and make the gradient of its input contiguous in the backward pass."""
         if received.requires_grad:
             # NCCL has transferred wrong values between tensors with different strides (pytorch#62283).
             received.register_hook(Tensor.contiguous)

@@ -149,6 +149,7 @@ class ScheduleProfiler(StepProfiler):
             self._clock_reference = event, time.perf_counter()
 
     def drop_passes(self) -> None:
+        """Discard the passes that were recorded until now."""
         self._passes = []
 
     @contextmanager
@@ -175,6 +176,7 @@ class ScheduleProfiler(StepProfiler):
         return [(task, self._to_seconds(start), self._to_seconds(end)) for task, start, end in self._passes]
 
     def _collect_event(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
+        """Gather the passes of all ranks, and return the event about those of the first pipeline on rank 0."""
         ranks = collectives.gather_objects(self.read_timed_passes())
         return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 
