@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,6 +59,11 @@ class OpenedEvaluation:
     @property
     def evaluation(self) -> Evaluation:
         return self.saved.evaluation
+
+    @property
+    def run_folder(self) -> Path:
+        """Absolute path of the run's folder, whose folder "evaluations" contains this one."""
+        return self.saved.folder.absolute().parents[1]
 
 
 def open_evaluation(saved: SavedEvaluation) -> OpenedEvaluation:

@@ -133,7 +133,7 @@ class Drawings(QObject):
         self._request_count += 1
         self.child.start(
             ShowRequest(
-                run=str(opened.saved.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
+                run=str(opened.run_folder),
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a few samples
                 evaluation=str(opened.saved.folder.absolute()),

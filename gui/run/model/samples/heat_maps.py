@@ -129,7 +129,7 @@ class HeatMaps(QWidget):
         self._request_count += 1
         self.child.start(
             ExplainRequest(
-                run=str(opened.saved.folder.parents[1]),  # the evaluations are in a folder of the run
+                run=str(opened.run_folder),
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a sample
                 paths=(str(file),),

@@ -127,8 +127,9 @@ class ReviewBar(QWidget):
         """Review the samples of the evaluation in a child process."""
         opened = self._opened
         if opened is not None:
-            folder = opened.saved.folder.absolute()
-            self.child.start(ReviewRequest(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
+            evaluations = (str(opened.saved.folder.absolute()),)
+            # The page already lists the worst samples itself.
+            self.child.start(ReviewRequest(run=str(opened.run_folder), evaluations=evaluations, worst=0))
 
     def _on_done(self, path: str) -> None:
         """Read the new review in the file `path` on a worker thread, and show it."""
@@ -225,11 +226,10 @@ def _read_review(opened: OpenedEvaluation, path: Path) -> _ReadReview | None:
 
 def _read_newest_review(opened: OpenedEvaluation) -> _ReadReview | None:
     """Return the newest review that covers only this evaluation, or None if there is none."""
-    folder = opened.saved.folder.absolute()
-    run_folder = folder.parents[1]
-    reviews = [_read_review(opened, file) for file in (run_folder / "reviews").glob("*.json")]
-    matching = [read for read in reviews if read is not None and read.review.evaluations == (str(folder),)]
-    return max(matching, key=lambda read: read.review.date, default=None)
+    evaluations = (str(opened.saved.folder.absolute()),)
+    results = [_read_review(opened, file) for file in (opened.run_folder / "reviews").glob("*.json")]
+    matching = [result for result in results if result is not None and result.review.evaluations == evaluations]
+    return max(matching, key=lambda result: result.review.date, default=None)
 
 
 MARKS_FILE = "marked.json"
