@@ -128,7 +128,7 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
     """Return the color of a cell's text: a warning for alarming states and shared use, gray for outdated values."""
     scheme = theme.colors()
     if column is COLUMNS[-1]:  # the states and users
-        return scheme.warning if row.is_shared or any(state.alarming for state in row.states) else scheme.muted
+        return scheme.warning if row.is_shared or row.is_alarming else scheme.muted
     is_value = column is not COLUMNS[0]  # the first column has the title
     return scheme.muted if row.is_outdated and is_value else scheme.text
 

@@ -164,10 +164,9 @@ class GpuDetail(QWidget):
         self._title.setText(watched.title)
         self._gpu_name.setText(watched.gpu.name)
         self.plot.setAccessibleName(f"{watched.title}, {watched.gpu.name}")
-        states = watched.states
-        self._state.setText(join_states(states))
-        self._state.setVisible(bool(states))
-        theme.set_kind(self._state, "warning" if any(state.alarming for state in states) else "muted")
+        self._state.setText(join_states(watched.states))
+        self._state.setVisible(bool(watched.states))
+        theme.set_kind(self._state, "warning" if watched.is_alarming else "muted")
         self._users.setText(watched.users_text)
         theme.set_kind(self._users, "warning" if watched.is_shared else "")
         self._users.setVisible(bool(watched.users_text))

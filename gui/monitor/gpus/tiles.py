@@ -252,11 +252,10 @@ class Tile(QFrame):
 
     def _show_states(self, watched: WatchedGpu) -> None:
         """Show states and users next to each other, each with room in proportion to its length."""
-        states = watched.states
-        text = join_states(states)
+        text = join_states(watched.states)
         self.state.setText(text)
         self.state.setToolTip(text)
-        theme.set_kind(self.state, "warning" if any(state.alarming for state in states) else "muted")
+        theme.set_kind(self.state, "warning" if watched.is_alarming else "muted")
         self.who.setText(watched.users_text)
         self.who.setToolTip(watched.users_text)
         self.who.setVisible(bool(watched.users_text))

@@ -54,6 +54,11 @@ class WatchedGpu:
         return (GpuState(self.silence, alarming=True),) if self.silence else states(self.gpu, self.time)
 
     @property
+    def is_alarming(self) -> bool:
+        """True if any of the states is alarming."""
+        return any(state.alarming for state in self.states)
+
+    @property
     def is_shared(self) -> bool:
         """True if processes of other users are on a GPU that a run uses."""
         return bool(self.run and self._processes_of_others)

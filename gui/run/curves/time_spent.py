@@ -217,7 +217,7 @@ class TimeBar(QWidget):
     def entries(self) -> list[_Entry]:
         """Return the entries of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.with_tabular_digits(self.font())).horizontalAdvance
-        is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
+        is_slow = self._time_spent is not None and self._time_spent.step_s >= 1  # its times have more digits
         line_height = theme.scale_pixels(_LINE_HEIGHT)
         widest_numbers = "00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%"
         other_width = theme.scale_pixels(_SWATCH) + GAP + _NUMBER_GAP + advance(widest_numbers)
