@@ -71,11 +71,8 @@ class Inspection(QObject):
 
     def adopt(self, other: Inspection) -> None:
         """Use the inspection results of another form if its dataset folder and options are the same."""
-        if (
-            other.report is not None
-            and other.report is not self.report
-            and self._read_values() == other._requested_values
-        ):
+        has_new_report = other.report is not None and other.report is not self.report
+        if has_new_report and self._read_values() == other._requested_values:
             self._requested_values = other._requested_values
             self.set_report(other.report)
 

@@ -53,10 +53,10 @@ class CheckpointEditor(ChoiceEditor):
         """Offer the checkpoints that were found for `run`, unless another run is now shown."""
         if run is not self._run:
             return
+        best_first = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != BEST)
         choices = [
-            (each.name, " · ".join(filter(None, (_checkpoint_title(each), each.text))), "") for each in checkpoints
+            (each.name, " · ".join(filter(None, (_checkpoint_title(each), each.text))), "") for each in best_first
         ]
-        choices.sort(key=lambda choice: choice[0] != BEST)
         self.reset_choices(choices or [_BEST], self.value())
         self.has_checkpoint = bool(choices)
         self.refreshed.emit()
