@@ -152,9 +152,11 @@ def driver_supports(nvml: Nvml, cuda: Numbers) -> bool:
     A driver supports all minor versions of each major version that it supports. NVML reports the version of libcuda
     (nvmlSystemGetCudaDriverVersion_v2), which includes NVIDIA's forward compatibility packages for older drivers.
     """
+    major, *_ = cuda
     if nvml.cuda_version:
-        return cuda[0] <= _parse_numbers(nvml.cuda_version)[0]
-    oldest = OLDEST_DRIVERS.get(cuda[0])
+        supported_major, *_ = _parse_numbers(nvml.cuda_version)
+        return major <= supported_major
+    oldest = OLDEST_DRIVERS.get(major)
     if oldest is None or not nvml.driver_version:
         return True
     return _parse_numbers(nvml.driver_version) >= _parse_numbers(oldest)

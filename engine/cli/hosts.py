@@ -118,7 +118,8 @@ def _add(options: argparse.Namespace) -> int:
         "environment": options.environment,
     }
     values = {field: value for field, value in given.items() if value is not None}
-    before = next((machine for machine in read_hosts()[0] if machine.name == name), Host(name=name))
+    machines, _problem = read_hosts()
+    before = next((machine for machine in machines if machine.name == name), Host(name=name))
     try:
         new = msgspec.convert(msgspec.to_builtins(before) | values, Host)
     except msgspec.ValidationError as error:

@@ -61,7 +61,8 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         machine = read_machine([])
     if machine is not None and has_devices:
         found += arguments.resolve_devices(values, machine)
-    found += job_from_values(values)[1]
+    _, wrong = job_from_values(values)
+    found += wrong
     invalid_fields = {problem.field for problem in found}
     draft = _make_job_without_invalid(values, invalid_fields)
     if draft is None:
@@ -81,7 +82,8 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     found += [problem for problem in wrong if problem.field not in invalid_fields]
     if not options.json:
         _announce(draft, dataset, model, recipe.title if chooses_recipe and recipe is not None else "")
-    return job_from_values(values)[0], found
+    job, _ = job_from_values(values)  # None if any value is invalid
+    return job, found
 
 
 def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) -> None:

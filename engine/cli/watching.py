@@ -63,8 +63,6 @@ class Watcher:
     Each event is passed to `on_line` once.
 
     Attributes:
-        connection: Connection to the supervisor, or None.
-        refusal: Last reason for which the supervisor could not be followed, or "".
         finished: Last event of the execution, or None before it is read.
         freed: Event that reports the release of the run's devices, or None before it is read.
 
@@ -86,24 +84,23 @@ class Watcher:
         # An interrupt is written to the second socket, so that `_wait` wakes up.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
-        self.connection: RunConnection | None = None
-        self.refusal = ""
+        self._connection: RunConnection | None = None
+        self._refusal = ""  # first reason for which the supervisor could not be followed
         # Earliest times of the next attempt to connect or to read the log, and of the next query of SLURM.
         self._retry_at = self._poll_at = 0.0
         self._unanswered_since: float | None = None  # start of a connection that has not answered, otherwise None
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
-    def interrupt(self) -> int:
-        """Record an interrupt by the user, and return the number of interrupts. Signal handlers may call this."""
+    def interrupt(self) -> None:
+        """Record an interrupt by the user, and wake up `follow`. Signal handlers may call this."""
         self._interrupts += 1
         self._wake_sender.send(b"!")
-        return self._interrupts
 
     def follow(self, on_interrupt: Callable[[int], None]) -> None:
         """Block until the execution has ended. `on_interrupt` is called with the number of each interrupt.
 
-        The call is postponed while no supervisor is connected that could carry out a command.
+        The call waits until a supervisor is connected, which can carry out a command.
 
         Raises:
             Detached: The user interrupted twice while no supervisor was connected.
@@ -111,15 +108,15 @@ class Watcher:
         handled = 0  # number of interrupts that were passed on
         deadline = time.monotonic() + _START_TIMEOUT_S  # for a supervisor to start or to come back
         while self.finished is None:
-            if self.connection is not None or self._connect() or self._follow_slurm():
+            if self._connection is not None or self._connect() or self._follow_slurm():
                 deadline = time.monotonic() + _START_TIMEOUT_S
             else:
                 # A supervisor that has refused this client is alive, so there is no deadline.
-                is_too_late = time.monotonic() > deadline and not self.refusal
+                is_too_late = time.monotonic() > deadline and not self._refusal
                 if is_too_late or not self._is_active():
                     self._read_log()
                     return
-            while handled < self._interrupts and self.connection is not None:
+            while handled < self._interrupts and self._connection is not None:
                 handled += 1
                 on_interrupt(handled)
             if self._interrupts > handled + 1:
@@ -163,10 +160,10 @@ class Watcher:
     def _connect(self) -> bool:
         """Try to connect to the supervisor. Returns False if that fails or if the last attempt was too recent."""
         is_too_early = time.monotonic() < self._retry_at
-        if is_too_early and self._is_active():  # a run that is about to end is not kept waiting for a last attempt
+        if is_too_early and self._is_active():  # once the run has ended, a last attempt is made at once
             return False
         try:
-            self.connection = RunConnection(self._run, self._next_n)
+            self._connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
             self._unanswered_since = time.monotonic()
         except NotRunning:
@@ -178,47 +175,47 @@ class Watcher:
 
     def _on_silence(self) -> None:
         """Read the log, because the supervisor doesn't answer. The first call prints this as an error."""
-        if not self.refusal:
-            self.refusal = describe_silence(self._run)
-            print_error(f"{self.refusal} Reading its log instead.")
+        if not self._refusal:
+            self._refusal = describe_silence(self._run)
+            print_error(f"{self._refusal} Reading its log instead.")
         self._retry_at = time.monotonic() + _REFUSED_S
         self._read_log()
         self._from_n = self._next_n  # the supervisor will send the same events again
 
     def _disconnect(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _wait(self) -> None:
         """Wait for a message from the supervisor, an interrupt, or a short timeout, and report new events."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_receiver, selectors.EVENT_READ)
-            if self.connection is not None:
-                selector.register(self.connection, selectors.EVENT_READ)
-            ready = selector.select(_TICK_S if self.connection is not None else 0.05)
+            if self._connection is not None:
+                selector.register(self._connection, selectors.EVENT_READ)
+            ready = selector.select(_TICK_S if self._connection is not None else 0.05)
         for key, _ in ready:
             if key.fileobj is self._wake_receiver:
                 self._wake_receiver.recv(64)
-            elif self.connection is not None:
+            elif self._connection is not None:
                 self._unanswered_since = None
-                for line in self.connection.receive_lines():
+                for line in self._connection.receive_lines():
                     self._on_event_line(line)
-                if self.connection.closed:
-                    refusal = self.connection.reason
+                if self._connection.closed:
+                    refusal = self._connection.reason
                     self._disconnect()
                     if refusal:
                         self._on_refusal(refusal)
 
-        if self._unanswered_since is not None and self.connection is not None:
+        if self._unanswered_since is not None and self._connection is not None:
             is_due = time.monotonic() > max(self._unanswered_since + ANSWER_S, self._retry_at)
             if is_due:
                 self._on_silence()
 
     def _on_refusal(self, reason: str) -> None:
         """Read the log, because the supervisor has closed the connection. The first call prints `reason` as an error."""
-        if not self.refusal:
-            self.refusal = reason
+        if not self._refusal:
+            self._refusal = reason
             print_error(f"the run has disconnected this command: {reason}. Reading its log instead.")
         self._retry_at = time.monotonic() + _REFUSED_S
         self._read_log()

@@ -434,13 +434,15 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 def estimate_fetch_s(progress: Sequence[Fetching]) -> float | None:
     """Return the remaining seconds of a download, or None if they can't be estimated.
 
-    `progress` contains the first and the latest progress event of the download.
+    `progress` contains the first and the latest progress event of the download, or fewer at its beginning.
     """
-    total = progress[-1].total_bytes if progress else None
-    if total is None or progress[-1].done_bytes <= progress[0].done_bytes:
+    if not progress:
         return None
     first, last = progress[0], progress[-1]
-    return (last.time - first.time) / (last.done_bytes - first.done_bytes) * (total - last.done_bytes)
+    fetched_bytes = last.done_bytes - first.done_bytes
+    if last.total_bytes is None or fetched_bytes <= 0:
+        return None
+    return (last.time - first.time) / fetched_bytes * (last.total_bytes - last.done_bytes)
 
 
 EVENT = msgspec.json.Decoder(AnyEvent)

@@ -305,7 +305,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
             problems.append(_create_unknown_field_problem(name, FIELDS))
             continue
         try:
-            accepted[name] = msgspec.convert(value, _OPTIONS_TYPE if name == "options" else _INFO[name][1].type)
+            accepted[name] = msgspec.convert(value, _get_type(name))
         except msgspec.ValidationError:
             if name == "options":
                 message = "The options of a job are a table of single values."
@@ -318,6 +318,14 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
             remedy = "Rename it, or make a symbolic link with a plain name to it."
             problems.append(Problem(name, f"{FIELDS[name].label}: the name {escaped} is not UTF-8.", remedy))
     return (None, problems) if problems else (Job.from_fields(**accepted), [])
+
+
+def _get_type(name: str) -> Any:
+    """Return the type of a job field, or that of the `options`."""
+    if name == "options":
+        return _OPTIONS_TYPE
+    _section, info = _INFO[name]
+    return info.type
 
 
 def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:

@@ -124,9 +124,9 @@ class _Advisor:
                 state.memory_by = "fake_tensors"
             self._queue_setups(list_setups(job, self._catalogue))
             self._try_all(folder)
-            ranked = rank(state.contenders)
-            if ranked and ranked[0].steps:  # the fastest one was measured
-                self._rehearse(ranked[0], folder)
+            fastest = next(iter(rank(state.contenders)), None)
+            if fastest is not None and fastest.steps:  # measured
+                self._rehearse(fastest, folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
         """Queue those of `setups` that can run for trials, and record why the others are left out."""
@@ -281,7 +281,8 @@ class _Advisor:
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:
             return
-        state.calibration = calibrate(alone.memory[0], job, self._get_strategy(job), state.footprint)
+        peak_bytes, _limit_bytes = alone.memory
+        state.calibration = calibrate(peak_bytes, job, self._get_strategy(job), state.footprint)
         state.memory_by = "one_device"
         queued, state.queue = state.queue, []
         for contender in queued:  # none of them has been tried yet

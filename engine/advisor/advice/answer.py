@@ -119,9 +119,10 @@ def create_answer(state: AdviceState) -> Advice:
     If the fastest contender was marked as slower, it is marked as measured.
     """
     tried = rank(state.contenders)
-    fits = bool(tried and tried[0].steps)  # True if steps of the fastest contender were timed
-    if fits and tried[0].state == "slower":
-        tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
+    fastest = tried[0] if tried and tried[0].steps else None
+    fits = fastest is not None
+    if fastest is not None and fastest.state == "slower":
+        fastest.state, fastest.why = "measured", ""  # a later trial has slowed the faster one down
     table, left_out = tuple(map(state.create_row, tried)), state.group_left_out()
     if fits:
         sentence = explain_ranking(state.request.job, state.catalogue, table)
