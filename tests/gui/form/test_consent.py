@@ -36,14 +36,17 @@ def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> No
 def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:
     bar, long, short = ConsentBar(), tmp_path / "long.py", tmp_path / "short.py"
     qtbot.addWidget(bar)
-    long.write_text("x" * PREVIEW_BYTES + "\nsecond\nthird")
+    long.write_text("x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000)
     short.write_text("pass\n")
     text = bar.findChild(QPlainTextEdit)
     assert text is not None
-    for path, visible, hidden_lines in ((long, "x" * PREVIEW_BYTES, "3 lines"), (short, "pass\n", "")):
+    for path, visible, hidden in (
+        (long, "x" * PREVIEW_BYTES, "3 lines are left (3,000,013 bytes)"),
+        (short, "pass\n", ""),
+    ):
         bar.ask(str(path), model_file_sha256(str(path)), agreed=False)
         assert text.isHidden()
         bar._show.click()
         qtbot.waitUntil(lambda visible=visible: text.toPlainText() == visible)
-        assert bar._hidden_note.isHidden() is not bool(hidden_lines)
-        assert hidden_lines in bar._hidden_note.text()
+        assert bar._hidden_note.isHidden() is not bool(hidden)
+        assert hidden in bar._hidden_note.text()
