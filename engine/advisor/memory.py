@@ -23,9 +23,9 @@ _ROOT = Path("/sys/fs/cgroup")
 class MainMemoryLimit:
     """Limit on the main memory of this process, which is set when the object is created.
 
-    The limit is an equal share of the free memory for each of `workers` processes, minus the fraction `reserve`. Create
-    it before allocating anything large. On Linux, allocations beyond the limit fail, so that a trial that needs too
-    much memory stops before the kernel kills a process.
+    The limit is an equal share of the free memory for each of `workers` processes. Create it before allocating anything
+    large. On Linux, the fraction `reserve` is left free, and allocations beyond the limit fail, so that a trial that
+    needs too much memory stops before the kernel kills a process.
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:

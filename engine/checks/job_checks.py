@@ -125,7 +125,7 @@ def _precision_problems(job: Job) -> list[Problem]:
 
 
 def _offer_automatic(problem: Problem) -> Problem:
-    """Add the automatic strategy as a remedy to `problem`, if it is an error of the chosen strategy."""
+    """Return an error of the chosen strategy with the automatic strategy as a remedy, and other problems unchanged."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))

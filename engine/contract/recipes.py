@@ -277,7 +277,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Recipe with its rules.
+    """Named set of values for job fields, with rules that change them for certain models and datasets.
 
     `id` is the name of its file without the extension. `path` is the file of a user's recipe, or "" for a built-in one.
     """
@@ -300,13 +300,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
         Fields that would have no effect are left out. An image size is raised to one that the model accepts.
         """
-        values, scales = dict(self.set), dict(self.scale)
-        for rule in self.when:
-            if rule.holds(facts, values):
-                authors_choices = {name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights}
-                values |= rule.set | authors_choices
-                # A value that a rule sets is not scaled, unless the rule says so.
-                scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
+        values, scales = self._apply_rules(facts)
         batch = facts.chosen.get("batch_size", values.get("batch_size", FIELDS["batch_size"].default))
         for name in scales.keys() & values.keys():  # from the batch size in the recipe to that of the job
             values[name] = float(f"{values[name] * batch / scales[name].batch:.4g}")  # rounded for readability
@@ -315,6 +309,17 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             values["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
         idle = facts.idle | find_idle_by_needs({**values, **facts.chosen}, facts.idle).keys()
         return {name: value for name, value in values.items() if name not in idle}
+
+    def _apply_rules(self, facts: RecipeFacts) -> tuple[dict[str, Any], dict[str, Scale]]:
+        """Return the values by field, and how some scale with the batch size, after the rules that hold."""
+        values, scales = dict(self.set), dict(self.scale)
+        for rule in self.when:
+            if rule.holds(facts, values):
+                of_weights = {name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights}
+                values |= rule.set | of_weights
+                # A value that a rule sets is not scaled, unless the rule says so.
+                scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
+        return values, scales
 
     @property
     def settable_fields(self) -> frozenset[str]:

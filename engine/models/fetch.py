@@ -134,10 +134,10 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _create_unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
-    """Create the error for a server that could not be reached or did not answer. `cause` is the original exception."""
+    """Create the error for a failed connection to the server, or for an unexpected answer. `cause` is the exception."""
     from huggingface_hub import errors
 
-    if isinstance(cause, errors.FileMetadataError):
+    if isinstance(cause, errors.FileMetadataError):  # some server answered, but not like the hub
         return _create_wrong_server_error(weights)
     message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({get_first_line(cause)})."
     return CannotFetch(message, unavailable_remedy(weights))

@@ -196,7 +196,7 @@ class OptimizerStep:
     def _is_finite(self, loss: Tensor | None) -> bool:
         """Return True if the loss and the gradients are finite on all ranks.
 
-        This waits for the device. All ranks call it together.
+        An enabled scaler checks the gradients itself. This waits for the device. All ranks call it together.
         """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():

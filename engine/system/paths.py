@@ -202,7 +202,10 @@ def explain_full_disk(error: BaseException) -> str:
 
 
 def is_only_writable_by_user(file: Path) -> bool:
-    """Return True unless another user may have written the file. Root is trusted. Raises OSError."""
+    """Return True unless another user may have written the file. Always True on Windows. Raises OSError.
+
+    Root and the file's group are trusted: where each user has a group of their own, the umask 002 is common.
+    """
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()

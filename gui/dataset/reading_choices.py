@@ -57,7 +57,10 @@ class ReadingChoices(QWidget):
         self.setVisible(bool(self._cards))
 
     def _create_card(self, reading: Interpretation, report: DatasetReport) -> QWidget:
-        """Create a card for an interpretation: facts for and against it, images, and a button in `buttons`."""
+        """Create a card for an interpretation, with facts for and against it, images, and a button that chooses it.
+
+        The button is added to `buttons`.
+        """
         card = QWidget()
         column = vbox(WrappingLabel(capitalize(reading.title), "heading"), spacing=6)
         card.setLayout(column)

@@ -130,7 +130,7 @@ class SettingRow(LabeledField):
         return all(term in searched_text for term in terms)
 
     def show_value(self) -> None:
-        """Show the stored value, or what overrides it. The title is bold and can be reset if it isn't the default."""
+        """Show the stored value, or what overrides it. If it isn't the default, the title is bold and a button resets it."""
         value = self._preferences.value(self.setting.key)
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:

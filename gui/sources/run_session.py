@@ -220,7 +220,10 @@ class RunSession(QObject):
             self._poll()
 
     def _next_poll(self) -> Callable[[], PollResult] | None:
-        """Return the function for the next read in this stage, or None while closed. The first read gets only the state."""
+        """Return the function with which a thread reads next, depending on the stage, or None while no run is open.
+
+        The first read of a run gets only its state, so that this is visible before the log has been read.
+        """
         reader = self._reader
         if reader is None:
             return None

@@ -93,7 +93,10 @@ class TrainPage(QWidget):
         self._set_primary_button()
 
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
-        """Add the page of the run that `session` follows, and stop waiting for the run of the last session in a moment."""
+        """Add `run_page`, the page of the run that `session` follows, and follow the runs in `run_list`.
+
+        The page stops waiting for the run that was last open after `_RESTORE_MS`.
+        """
         self._session = session
         self._run_view.insertWidget(0, run_page)
         self._run_view.setStretchFactor(0, 1)

@@ -75,9 +75,10 @@ class TrashBar(QuestionBar):
             self._call.finish()
 
     def call_in_background(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `function` on a worker thread, then `done` with its result. Show and raise its errors.
+        """Call `function`, which moves items to or from the trash, on a worker thread, then `done` with its result.
 
-        No other move can start in the meantime.
+        Until it ends, no other move can start. If it fails, the bar shows the error, which is raised again in the event
+        loop.
         """
 
         def on_done(result: Any) -> None:

@@ -67,7 +67,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             unreadable.append(name)
             reason = reason or describe_failure(error)
             continue
-        path = lookup.find(os.path.splitext(name)[0], "labels", ending=False)
+        path = lookup.find(os.path.splitext(name)[0], "labels", has_extension=False)
         if path is None:
             missing.append(name)
         else:

@@ -95,7 +95,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_file(folder)
         pairs = splits.setdefault(split, Pairs())
         for name in tree.files(folder, ".png"):
-            path = lookup.find(f"{stem(name)}.jpg", split=split) or lookup.find(stem(name), split=split, ending=False)
+            path = lookup.find(f"{stem(name)}.jpg", split=split) or lookup.find(
+                stem(name), split=split, has_extension=False
+            )
             if path is None or path == tree.path(folder, name):  # the lookup may find the mask itself
                 missing.append(name)
             else:

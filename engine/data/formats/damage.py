@@ -44,7 +44,7 @@ def describe_damage(tree: Tree) -> str:
 
 def _iterate_annotation_files(tree: Tree) -> Iterator[str]:
     """Yield the files to check for damage: a limited number of the JSON, XML, YAML and table files of a dataset."""
-    yield from islice((names[0] for names in find_json_files(tree).values()), MAX_FILES)
+    yield from islice((largest for largest, *_ in find_json_files(tree).values()), MAX_FILES)  # one of each folder
     yield from sample_evenly(list(tree.find(".xml")), SAMPLED)
     tables = find_tables(tree, (*_TABLES, *_YAML))
     yield from islice((os.path.join(folder, name) for folder, name in tables), MAX_FILES)

@@ -37,9 +37,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the quadrilaterals between the corners as outlined objects, or the upright boxes around them."""
+    """Return the annotated quadrilaterals as outlined objects, or the upright boxes around them."""
     splits = pair_by_folder(tree, TextFiles(tree))
-    parsed, problems = read_annotated(tree, splits, splits, parse, NOT_ANNOTATIONS)
+    parsed, problems = read_annotated(tree, by_folder=splits, splits=splits, parse=parse, lists=NOT_ANNOTATIONS)
     images = {
         split: [ShapedImage(image, _make_shapes(rows)) for image, rows in rows_by_image]
         for split, rows_by_image in parsed.items()

@@ -123,7 +123,7 @@ def _is_labelme(content: Any) -> bool:
 
 def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as a JSON file, or None if there is none."""
-    return found.find(stem(path), os.path.dirname(path), split=split_of_path(path), ending=False)
+    return found.find(stem(path), os.path.dirname(path), split=split_of_path(path), has_extension=False)
 
 
 def _list_set_flags(content: dict[str, Any]) -> tuple[str, ...]:

@@ -128,9 +128,9 @@ def _interpret(
 ) -> tuple[Detection, Detection]:
     """Return two detections for a folder of masks: as masks of classes, and as masks that number objects.
 
-    `variants` are the names of all such folders. `classes` are those in the COCO files of the dataset. If there is only
-    one, several mask values can't be classes. If there are several, the COCO outlines contain more information than
-    masks that number objects.
+    `variants` are the names of all such folders. `classes` are those in the COCO files of the dataset. If it is a single
+    class, several mask values can't be classes, so that the masks count as numbered objects. If there are several
+    classes, the confidence is lower, since the COCO outlines contain more information than such masks.
     """
     against = _find_doubts(candidate, sample, variants)
     # At least a third of the images have masks, and all masks have images.

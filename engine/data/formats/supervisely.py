@@ -56,7 +56,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         # DATASET/ann/NAME.jpg.json describes DATASET/img/NAME.jpg.
         dataset = os.path.dirname(os.path.dirname(path))
         name = stem(path)
-        image = found.find(name, os.path.join(dataset, "img"), split=split_of_path(path), ending=is_image(name))
+        folder_split = split_of_path(path)
+        image = found.find(name, os.path.join(dataset, "img"), split=folder_split, has_extension=is_image(name))
         try:
             content = read_json(tree.path(path))
             if not _is_annotation(content):
@@ -68,8 +69,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             found.note_missing(path)
             continue
         image_tags = _read_tags(content)
-        split_of_tag = next(filter(None, map(split_named, image_tags)), "")
-        split = split_of_path(path) or split_of_tag
+        split = folder_split or next(filter(None, map(split_named, image_tags)), "")
         size = parse_size(content["size"].get("height"), content["size"].get("width"))
         shapes = _read_shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
         found.add(ShapedImage(image, shapes, size, tuple(_read_labels(content))), split)

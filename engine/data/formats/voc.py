@@ -269,7 +269,7 @@ def _find_image(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
     for folder in dict.fromkeys((near, file.base)):
-        path = found.find(file.name, folder, split=split, ending=False)
+        path = found.find(file.name, folder, split=split, has_extension=False)
         if path is not None and not _is_in_mask_folder(tree, path):
             return path
     return None

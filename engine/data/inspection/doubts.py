@@ -191,7 +191,7 @@ def _report_conflicts(splits: Sequence[Any], folder: str, contents: Contents) ->
     groups = np.concatenate([_number_groups(split) for split in splits])
     listings = [split.files for split in splits]
     pairs = []
-    for copies in contents.find_equal(listings, groups):
+    for copies in contents.find_equal(listings, groups):  # each with files of at least two groups
         other = next(index for index in copies if groups[index] != groups[copies[0]])
         positions = [locate_file(listings, index) for index in (copies[0], other)]
         pairs.append([listings[listing][row] for listing, row in positions])

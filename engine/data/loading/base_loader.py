@@ -95,7 +95,8 @@ class Loader(ABC, Generic[SlotT]):
     def prefetch(self, epoch: int, start: int = 0) -> None:
         """Start reading `epoch` in the background before it is iterated, from the batch at index `start`.
 
-        Does nothing if another epoch is still being read in the background, or batches are read in the caller's thread.
+        Does nothing if the loader is closed, if another epoch is still being read in the background, if `epoch` is
+        being read already, or if batches are or may be read in the caller's thread.
         """
         with self._lock:
             active_epochs = {self._current_epoch, *(each.epoch for each in self._prefetchers)}

@@ -99,9 +99,10 @@ class DeviceSlot(Slot):
             self._copied_event.record(self._stream)
 
     def receive(self, *, pixel_rows: int, number_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the first rows and the targets on the GPU.
+        """Return the current batch on the GPU: pixels, numbers, random values and targets.
 
-        Kernels launched later on the current stream wait for the copies.
+        Of the pixels, the first `pixel_rows` rows are returned, of the numbers and random values the first
+        `number_rows`. Kernels launched later on the current stream wait for the copies.
         """
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)

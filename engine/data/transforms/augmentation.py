@@ -424,7 +424,7 @@ class _BatchDraws:
         return mixed
 
     def _blur(self, chance: float) -> None:
-        """Blur each image with probability `chance`, by drawing the standard deviation of its blur."""
+        """Draw the standard deviation of each image's blur into `_sigma`. It is 0 with probability 1 - `chance`."""
         uniform, uniform_sigma = self._draw_uniform(2)
         self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 

@@ -152,7 +152,11 @@ class RunNotifier:
         self._notify("stalled", text, cause=self._watchdog_warning)
 
     def _get_stall_timeout_s(self) -> float:
-        """Return the time without progress after which the run counts as stalled, in seconds, or infinity."""
+        """Return the time without progress after which the run counts as stalled, in seconds, or infinity.
+
+        In any phase, a run can stall after a warning of the watchdog. Otherwise only the training can, because other
+        phases report no progress.
+        """
         if self._watchdog_warning:
             return STALL_S
         if self._phase == "training" and self._step is not None:

@@ -62,8 +62,8 @@ class CustomTask(ABC):
     def build_model(self, classes: int, channels: int) -> nn.Module:
         """Build the model with new weights.
 
-        `channels` is the number of image channels. If `datasets` returns the data, it is the first dimension of an
-        input.
+        `channels` is the number of channels of the images or, if the task's own `datasets` provides the data, the size
+        of the first dimension of a sample.
         """
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -51,8 +51,9 @@ class ClassesPage(QWidget):
         """Show the class metrics of an evaluation, and set the confidence threshold to 0."""
         self._opened = opened
         self.metrics_view.reset()
-        self.threshold.setVisible(count_confusion(opened.samples, 0, 0.0) is not None)
-        self.threshold.set(0.0)  # its signal shows the metrics
+        has_matrix = count_confusion(opened.samples, classes=0, threshold=0.0) is not None
+        self.threshold.setVisible(has_matrix)  # the threshold affects only the confusion matrix
+        self.threshold.set(0.0)  # its signal, which is always emitted, shows the metrics
 
     def _show_metrics(self) -> None:
         """Show the metrics per class, and the confusion matrix of predictions that reach the threshold."""

@@ -168,7 +168,7 @@ class SamplerProcess(QObject):
         process.deleteLater()
 
     def _launch(self) -> None:
-        """Start the process. Its standard error goes to a file, unless `explain` needs it."""
+        """Start the process. Its standard error goes to a file, or to `_explain`, which derives the reason of its end."""
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:

@@ -95,7 +95,7 @@ class Tiny:
         self.send(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
 
     def fail(self, kind: FailureKind, step: int) -> int:
-        """Report a failure as a real worker does."""
+        """Report a failure as a real worker does, and return the exit code."""
         self.send(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
         return 1
 

@@ -78,7 +78,9 @@ class AnnotationReader(Generic[ImageT]):
         """
         ambiguous_before = len(self._lookup.ambiguous)
         names = [name for name in (image, other_name) if name]
-        found = (self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name)) for name in names)
+        found = (
+            self._lookup.find(name, os.path.dirname(file), split=split, has_extension=is_image(name)) for name in names
+        )
         path = next(filter(None, found), None)
         if path is not None:
             self._are_found = True

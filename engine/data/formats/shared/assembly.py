@@ -197,7 +197,10 @@ def _prepare_boxes(classes: tuple[str, ...], splits: dict[str, Any], problems: l
 
 
 def _prepare_instances(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
-    """Turn the objects of rotated images upright. Problems with classes and rotations are added to `problems`."""
+    """Return `classes`, and `splits` with the objects of rotated images turned upright.
+
+    Problems with rotations and with too many classes are added to `problems`.
+    """
     if len(classes) >= NO_CLASS:
         message = f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}."
         problems.append(dataset_error(message, "Merge classes that few objects have."))

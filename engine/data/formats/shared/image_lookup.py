@@ -33,7 +33,7 @@ class ImageLookup:
         self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_find_roots`
         self._paths_by_name: dict[str, list[str]] | None = None  # all images, with and without extension
 
-    def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
+    def find(self, name: str, near: str = "", *, split: str = "", has_extension: bool = True) -> str | None:
         """Return the full path of the image that an annotation file calls `name`, or None unless exactly one matches.
 
         A name of several images is added to `ambiguous`.
@@ -42,7 +42,7 @@ class ImageLookup:
             name: Path or URL of the image in the annotation file.
             near: Folder of the annotation file, relative to the dataset folder.
             split: Split of the annotations. Image folders of this split are preferred.
-            ending: False if `name` may lack the file extension.
+            has_extension: False if `name` may lack the file extension.
         """
         parts = _split_path(name)
         if not parts:
@@ -50,9 +50,9 @@ class ImageLookup:
         key = unicode_key(parts[-1])
         for folder, names in self._find_folders(tuple(parts[:-1]), near, split):
             file_name = names.get(key) or names.get(key.lower())
-            if file_name is not None and (not ending or unicode_key(file_name).lower() == key.lower()):
+            if file_name is not None and (not has_extension or unicode_key(file_name).lower() == key.lower()):
                 return folder + file_name
-        return self._find_by_name(parts, split, ending=ending)
+        return self._find_by_name(parts, split, has_extension=has_extension)
 
     def _find_folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
         """Return the folders that may contain an image, most likely first.
@@ -110,11 +110,11 @@ class ImageLookup:
             self._names[folder] = by_key
         return self._names[folder]
 
-    def _find_by_name(self, parts: list[str], split: str, *, ending: bool) -> str | None:
+    def _find_by_name(self, parts: list[str], split: str, *, has_extension: bool) -> str | None:
         """Return the full path of the only image with a name in the dataset, or None if not exactly one has it.
 
-        `parts` are the folders and the file name of the image in the annotation file. If `ending` is False, the file
-        name may lack the extension. Images in folders of a split other than `split`, or than the split that a folder in
+        `parts` are the folders and the file name of the image in the annotation file. If `has_extension` is False, the
+        file name may lack the extension. Images in folders of a split other than `split`, or than the split that a folder in
         `parts` denotes, are left out. A name of several images is added to `ambiguous`.
         """
         if self._paths_by_name is None:
@@ -125,7 +125,7 @@ class ImageLookup:
                     self._paths_by_name.setdefault(key, []).append(path)
         key = unicode_key(parts[-1])
         paths = self._paths_by_name.get(key, [])
-        if ending:
+        if has_extension:
             paths = [path for path in paths if unicode_key(os.path.basename(path)) == key]
         fitting = [path for path in paths if _agrees_on_split(os.path.dirname(path), [*parts[:-1], split])]
         if len(fitting) > 1:

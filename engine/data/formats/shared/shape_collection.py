@@ -108,9 +108,9 @@ class ShapeCollection:
         self._unreadable_images: set[str] = set()
         self._objects: dict[str, list[tuple[str, str]]] = {}  # files and details of unusable objects, by reason
 
-    def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
+    def find(self, name: str, near: str = "", *, split: str = "", has_extension: bool = True) -> str | None:
         """Return the full path of the image that an annotation file calls `name`, or None (see `ImageLookup.find`)."""
-        return self._lookup.find(name, near, split=split, ending=ending)
+        return self._lookup.find(name, near, split=split, has_extension=has_extension)
 
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
         """Return the full path of the image for an annotation file, or None if it is missing or already used.
@@ -137,7 +137,7 @@ class ShapeCollection:
             if self.find(name, near, split=split):
                 self._renamed.append(path)
             return same_name_image
-        image = self.find(name, near, split=split, ending=is_image(base)) if base else None
+        image = self.find(name, near, split=split, has_extension=is_image(base)) if base else None
         return None if image in self._used else image
 
     def add(self, image: ShapedImage, *splits: str) -> None:

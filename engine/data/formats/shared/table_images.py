@@ -39,9 +39,9 @@ class TableImages:
         `split` is the split of the row, or "" for the split of the table.
         """
         split = split or file.split
-        path = self._lookup.find(name, file.folder, split=split, ending=is_image(name))
+        path = self._lookup.find(name, file.folder, split=split, has_extension=is_image(name))
         if path is None and split != file.split:  # the images of all splits may be in a folder called train
-            path = self._lookup.find(name, file.folder, ending=is_image(name))
+            path = self._lookup.find(name, file.folder, has_extension=is_image(name))
         if path is None:
             self._missing[name] = None
         return path

@@ -82,7 +82,7 @@ class ImageSearch:
         pairs: list[Pair] = []
         missing: list[str] = []
         for name in _read_list(self._tree.path(path)):
-            image = self._lookup.find(name, os.path.dirname(path), split=split, ending=is_image(name))
+            image = self._lookup.find(name, os.path.dirname(path), split=split, has_extension=is_image(name))
             if image is None:
                 missing.append(name)
             else:

@@ -264,7 +264,8 @@ def _guess_columns(sample: Numbers, *, has_labels_file: bool) -> tuple[str, ...]
     features_end = width - 1 if has_labels else width
     color_starts = [first for first in color_starts if first + 3 <= features_end]
     if color_starts:
-        # Of four columns before the labels, the intensity comes first or last.
+        # Of four columns before the labels, the intensity comes first or last: "I R G B" or "R G B I". If both places
+        # look like colors, the intensity comes first.
         columns[color_starts[-1] : color_starts[-1] + 3] = _COLORS
     unnamed = [index for index in range(3, width) if not columns[index]]
     # With colors, a single other column is the intensity. Without colors, it must be the only one before the labels.

@@ -46,7 +46,7 @@ def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> Non
         tmp_path,
         *(f"{train}/a.jpg", "test/a.jpg", "test/b.jpg", f"{train}/c.jpg", f"x/{train}/e.jpg", "x/test/e.jpg"),
     )
-    assert images.find("a", split="train", ending=False) == str(tmp_path / train / "a.jpg")
+    assert images.find("a", split="train", has_extension=False) == str(tmp_path / train / "a.jpg")
     assert images.find("a.jpg", split="test") == str(tmp_path / "test/a.jpg")
     assert images.find("b.jpg", split="train") is None
     assert images.find("test/c.jpg", train) is None

@@ -179,7 +179,7 @@ def write_corners(folder: Path, count: int) -> Path:
 
 
 def measure_mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """Return the fraction of a heat map's sum that is inside the square `corner`, extended by `margin` pixels."""
+    """Return the fraction of a heat map's sum inside the square in a corner, one of `CORNERS`, plus `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin

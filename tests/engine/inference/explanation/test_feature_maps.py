@@ -117,7 +117,7 @@ def test_model_without_a_map_is_reported() -> None:
 
 
 class Dense(nn.Module):
-    """Network with scores of pixels from features of 8 x 8 cells in the module `body`, and from coarse scores."""
+    """Network that scores each pixel: the features of the module `body` are decoded, and coarse scores are added."""
 
     def __init__(self, body: str) -> None:
         super().__init__()
