@@ -160,7 +160,8 @@ class FileTransfers:
     def _copy(self, transfer: _Transfer) -> str:
         """Fetch or send a file. Returns the error, or "" if it succeeds.
 
-        If sending fails or a transfer was interrupted, the connection is closed, and a partial copy is removed.
+        If sending fails or a transfer was interrupted, the connection is closed. Partial copies are removed, except
+        after a file was fetched.
         """
         try:
             connection = self._connect()
@@ -173,7 +174,7 @@ class FileTransfers:
             reason = getattr(error, "strerror", None) or str(error)
         if reason:
             self._disconnect()
-            remove_partial(self._run.path / transfer.path)
+        remove_partial(self._run.path / transfer.path)  # of this transfer, or of one that a killed supervisor has left
         return reason
 
     def _connect(self) -> FileConnection:
