@@ -84,7 +84,8 @@ def main(path: str = "") -> int:
 
     `path` is a dataset folder or job file to open, or "" for none.
     """
-    gc.disable()  # a start leaves little garbage, and collections would take a twelfth of its time
+    # A start leaves little garbage, and collections would take a twelfth of its time. Later, GarbageCollector collects.
+    gc.disable()
     # PySide's import function reads the source of each module to find its optional features. No module here uses them.
     builtins.__import__ = getattr(builtins, "__orig_import__", builtins.__import__)
     problem = find_display_problem()

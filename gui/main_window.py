@@ -163,7 +163,7 @@ class MainWindow(QMainWindow):
         self.pages.addWidget(self.train)
         self.splitter.addWidget(middle)
         middle.setMinimumWidth(360)
-        self.splitter.setStretchFactor(1, 1)
+        self.splitter.setStretchFactor(self.splitter.indexOf(middle), 1)
 
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):

@@ -111,7 +111,10 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, listing: RunListing) -> None:
-        """Open an active run or the last one at the start, unless the user has opened something else."""
+        """Open an active run or the last one at the start, unless the user has opened something else.
+
+        Afterwards, the train page no longer waits for a run.
+        """
         run = listing.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
         if run is not None and is_free:

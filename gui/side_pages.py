@@ -117,7 +117,7 @@ class SidePages(QObject):
         return action
 
     def _set_fields(self, values: Mapping[str, Any]) -> None:
-        """Put values by field into the form. Devices are checked in the devices panel."""
+        """Put values by field into the form. Devices are selected in the devices panel instead."""
         for name, value in values.items():
             if name == "devices":
                 self._workspace.devices.set_selection(value)

@@ -100,8 +100,9 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
 def create_trial_job(job: Job, size: int) -> Job:
     """Return a copy of `job` with batches of `size`, and with the settings that need most memory.
 
-    Compilation, balancing and the cache of decoded images are turned off. Weights are initialized instead of loaded,
-    since their values don't affect the memory.
+    Compilation, balancing, the cache of decoded images and the choice of a memory format, which all take time, are
+    turned off, and a loss that isn't finite ends the trial. Weights are initialized instead of loaded, since their
+    values don't affect the memory. CPU workers share the cores as in a run.
     """
     cpu_threads = job.precision.cpu_threads
     if cpu_threads is None and CPU in job.parallel.devices:

@@ -53,8 +53,8 @@ class NodeRequest(Message, tag="train", kw_only=True, frozen=True):
         title: User's name for the machine.
         specs: Workers on this node, by rank.
         run_folder: Folder of the run if the node has access to the same file system, or "" if the node must create one.
-        address: The same as in `Host`.
-        port: The same as in `Host`, but different for each `attempt`.
+        address: Address at which the workers of all nodes meet, see `Host.address`.
+        port: Port at this address. Each `attempt` uses another of the ports that start at `Host.port`.
     """
 
     protocol: int = NODE_PROTOCOL

@@ -211,7 +211,10 @@ def _compute_batch_per_device(job: Job) -> float:
 
 
 def _get_memory_fields(job: Job) -> tuple[object, ...]:
-    """Return the values of the fields that must be equal for two runs to need the same memory per image."""
+    """Return the fields that must be equal for two runs to need the same memory per image, apart from the image size.
+
+    The callers compare runs with the same model only.
+    """
     parallel = job.parallel
     return (
         job.resolved_strategy,

@@ -155,7 +155,7 @@ _MAX_UPTIME_S = float(1 << 31)
 def _read_boot_number() -> int:
     """Return a number that identifies the current boot.
 
-    It is below 4,096, so that start times keep hundredths of seconds.
+    It is below 4,096, so that `process_start`, a float of which it is a part, keeps hundredths of seconds.
     """
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)

@@ -151,7 +151,8 @@ class RestartPolicy:
             return msgspec.structs.replace(failed, cause=cause)
         if self.job.faults.on_lost_device == "fewer" and self.job.faults.restarts:
             count = self._failures_in_a_row[failed.kind]
-            return self._announce_restart(failed, count, count + 1, smaller_job)
+            # Without a limit of its own: each of these restarts uses fewer devices than before.
+            return self._announce_restart(failed, count, limit=count + 1, next_job=smaller_job)
         changes = {**_changed_fields(self.job, smaller_job), "devices": devices}
         command = resume_line(self._run.run_id, changes)
         cause = (

@@ -94,7 +94,7 @@ class FieldRow(LabeledField):
         return self.default if self._editor is None else self._editor.value()
 
     def set_value(self, value: Any) -> None:
-        """Set the value of the editor, which isn't created just to show the default."""
+        """Set the value. The editor is created on demand, but not for the default value."""
         if self._editor is not None or value != self.default:
             self.editor.set_value(value)
 

@@ -83,7 +83,7 @@ class Effects(QObject):
         window_format.use_decimal_units(self._preferences.text("memory_unit") == "decimal")
 
     def _set_default_recipe(self) -> None:
-        """Set the default recipe of the form. From `complete` on, also validate the form with it."""
+        """Set the default recipe of the form. After `complete` has been called, also validate the form with it."""
         self._context.job_panel.environment.default_recipe = self._preferences.text("default_recipe")
         if self._workspace is not None:
             self._context.job_panel.form.validate()

@@ -114,7 +114,7 @@ class RunList(QObject):
         self._reader = _Reader(self.found)  # for another `start`, since the previous one remains cancelled
 
     def _on_found(self, runs: list[RunSummary]) -> None:
-        """Add the ids of new runs. `_on_read` removes those of deleted runs."""
+        """Add the ids of new runs to `known_ids`, before their summaries are complete. `_on_read` removes deleted runs."""
         self.known_ids |= {run.run_id for run in runs}
 
     def _on_read(self, read: RunListing | None) -> None:

@@ -78,9 +78,10 @@ def is_out_of_reach(widget: QWidget, page: QWidget) -> bool:
 
 
 def wait_for_layout(page: QWidget) -> list[str]:
-    """Wait until no widget is clipped, since layouts may still change, and return the messages that remain.
+    """Wait until no widget on `page` is clipped, since layouts may still change.
 
-    Messages about `PageScroll` are left out, because a page may scroll next to the devices.
+    Return messages about widgets that still are after ten seconds, except for `PageScroll`, which may be narrower than
+    its contents and then scrolls.
     """
     found: list[str] = []
 

@@ -275,10 +275,10 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
 
 
 def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
-    """Return the diagnosis that another learning rate is needed, for a run whose training loss did not decrease.
+    """Return the diagnosis that another learning rate is needed, for a run whose training loss hardly decreased.
 
-    The rate counts as too low if it is below the usual one, or if the loss decreased slightly. It counts as too high if
-    it is above the usual one, or if the loss rose or jumped.
+    The rate counts as too low if it is clearly below the usual one, and as too high if it is clearly above. A rate near
+    the usual one counts as too low if the loss decreased slightly, and as too high if it rose or jumped.
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}

@@ -59,7 +59,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 def read_names_by_value(folder: str) -> Meaning | None:
     """Return the class names and values of a table without colors in `folder`, or None if there is none.
 
-    Returns a failure if a table names too many classes.
+    If a table names too many classes, the result only states this error.
     """
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:

@@ -73,7 +73,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _find_image(tree: Tree, folder: str) -> str | None:
-    """Return the full path of the only image in the folder of an image, or None if not exactly one is in it."""
+    """Return the full path of the only file in the subfolder "images" of `folder`, or None unless there is exactly one."""
     paths = _list_images(tree, os.path.join(folder, "images"))
     return paths[0] if len(paths) == 1 else None
 

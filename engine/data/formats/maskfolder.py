@@ -97,13 +97,17 @@ class _Source(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of masks. Each folder is a separate detection, and the most likely one comes first."""
+    """Detect folders of masks. Each folder is a separate detection, and the most likely one comes first.
+
+    Returns none if the folder certainly has another format, or contains videos.
+    """
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     has_videos = next(detect_videos(tree), None) is not None
     if has_videos:  # their values number the objects of each video
         return []
-    # Folders with unusual names are only considered if no folder with a usual name contains masks.
+    # Folders with unusual names are only considered if no folder with a usual name contains masks, and if their images
+    # could hardly be anything else. Named folders without masks remain, so that the evidence against them is reported.
     sampled = [(candidate, sample_masks(candidate.pairs.matched)) for candidate in find_candidates(tree, ROLES)]
     named = [(candidate, sample) for candidate, sample in sampled if candidate.is_named]
     named_with_masks = [(candidate, sample) for candidate, sample in named if sample.are_labels]

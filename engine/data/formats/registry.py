@@ -338,9 +338,10 @@ def _report_other_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str
 def _ask_about_doubt(
     tree: Tree, reading: Reading, fitting: Sequence[Reading], kinds: Sequence[str]
 ) -> RecognizedDataset:
-    """Return a dataset that asks the user about the evidence against `reading`.
+    """Return a dataset without samples whose problem states the evidence against `reading`, for the user to decide.
 
-    `reading` is the best of the `fitting` interpretations, which become choices.
+    `reading` is the best of the `fitting` interpretations, which the problem offers as choices, as far as they have one
+    of `kinds`.
     """
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"

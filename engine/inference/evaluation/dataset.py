@@ -160,7 +160,7 @@ def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> N
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Return samples that use the same image bands or point features as in the training. Images are changed in place."""
+    """Return samples with the image bands or point features of the training. An ImageSet is modified and returned."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = get_bands(preprocessing)

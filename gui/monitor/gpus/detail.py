@@ -160,7 +160,10 @@ class GpuDetail(QWidget):
         self._arrange()
 
     def _show_head(self, watched: WatchedGpu) -> None:
-        """Show the title, name, states and users of a GPU, with alarming ones in the warning color."""
+        """Show the title, name, states and users of a GPU, with alarming ones in the warning color.
+
+        The button that resets the energy is only visible for a GPU that reports its energy.
+        """
         self._title.setText(watched.title)
         self._gpu_name.setText(watched.gpu.name)
         self.plot.setAccessibleName(f"{watched.title}, {watched.gpu.name}")

@@ -204,10 +204,10 @@ def _thinned_length(rows: int) -> int:
 
 
 def _find_extremes(fours: Floats) -> Floats:
-    """Return the minimum and the maximum of four values, without NaN if possible."""
+    """Return the minimum and the maximum of each four values, without NaN if possible: [n, 4] to [n, 2]."""
     return np.stack((np.fmin.reduce(fours, axis=1), np.fmax.reduce(fours, axis=1)), axis=1)
 
 
 def _take_outer(fours: Floats) -> Floats:
-    """Return the first and the last of four times."""
+    """Return the first and the last of each four times: [n, 4] to [n, 2]."""
     return fours[:, [0, 3]]

@@ -247,7 +247,7 @@ def parse_yaml(text: str, path: str) -> dict[str, Any]:
     """Return the mapping in YAML text. All values are read as text, so that a class may be called "no" or "007".
 
     Returns an empty mapping for other content. Raises Unfit for invalid YAML. Raises UnusableFile for text that is too
-    long, and for aliases of lists or mappings, since a few lines with such aliases can expand to a billion words. `path`
+    long or nested too deeply, and for aliases of lists or mappings, since a few lines with such aliases can expand to a billion words. `path`
     is the file that contains the text.
     """
     import yaml
@@ -256,7 +256,8 @@ def parse_yaml(text: str, path: str) -> dict[str, Any]:
         raise UnusableFile(path, "contains too much YAML", "Shorten it.")
     with refuse_unusable(path):
         if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MAX_NESTING:
-            raise RecursionError  # for which PyYAML would need quadratic time
+            # PyYAML would need quadratic time to find this. `refuse_unusable` reports that the file is nested too deeply.
+            raise RecursionError
         try:
             loader = yaml.BaseLoader(text)
             node = loader.get_single_node()
@@ -264,7 +265,7 @@ def parse_yaml(text: str, path: str) -> dict[str, Any]:
                 return {}
             _check_aliases(node, path, set())
             content = loader.construct_document(node)
-        except UnusableFile:
+        except UnusableFile:  # a ValueError, which isn't about the syntax
             raise
         except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
             mark = getattr(error, "problem_mark", None)  # the position, if PyYAML knows it

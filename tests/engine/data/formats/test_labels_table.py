@@ -58,7 +58,7 @@ CUT = "seems to be cut off"
 
 
 def rows(head: str, *cells: str) -> str:
-    """Return a table with a row for each of the six images."""
+    """Return a table with the header `head`, and a row for each image with its name and its other cells as text."""
     return f"{head}\n" + "".join(f"{name}.png,{cell}\n" for name, cell in zip(NAMES, cells, strict=False))
 
 
