@@ -132,7 +132,7 @@ def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: f
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> None:
-    colors = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 250), (0, 0, 0)]
+    colors = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 250), (0, 0, 0), (0, 0, 0)]
     with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
         for color in colors:
             video.add(np.full((32, 32, 3), color, np.uint8))
@@ -146,11 +146,11 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
         )
     model = make_trained_model("classification", network, channels=channels)
     paths = [str(tmp_path / "film.mp4")]
-    found = predict_shard(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
+    found = predict_shard(model, paths, tmp_path / "out", batch_size=2, max_frames=5)
     assert [(entry.sample, entry.frame, entry.last) for entry in found] == [
-        (0, frame, frame == 3) for frame in range(4)
+        (0, frame, frame == 4) for frame in range(5)
     ]
-    assert [entry.path for entry in found] == [f"{paths[0]}#{frame}" for frame in range(4)]
+    assert [entry.path for entry in found] == [f"{paths[0]}#{frame}" for frame in range(5)]
     expected = [0, 1, 2] if channels == 3 else [1, 1, 1]  # a third of the light
     assert [entry.classes[0] for entry in found][:3] == expected
     if channels == 1:
