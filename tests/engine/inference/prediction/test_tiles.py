@@ -190,7 +190,7 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
 @pytest.mark.parametrize("georeference", [None, Georeference(((33550, 12, 3, (0.5, 0.5, 0.0), True),), 7.0)])
 def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georeference: Georeference | None) -> None:
     colors, plane, path = noise(256, 1)[:, 0], noise(700, 9)[..., 0], tmp_path / "a/plane.tif"
-    write_tiff(path, np.split(plane, [100, 650]), (700, 9), colors if has_palette else None, georeference)
+    write_tiff(path, np.split(plane, [100, 200, 300, 650]), (700, 9), colors if has_palette else None, georeference)
     with tifffile.TiffFile(path) as file:
         page = file.pages.first
         assert (page.asarray() == plane).all()
