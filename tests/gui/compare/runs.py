@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from engine.contract.devices import DeviceSample
-from engine.contract.events import AnyEvent, DevicesSampled, Outcome, StepMetrics, Validation
+from engine.contract.events import AnyEvent, DevicesSampled, Outcome, Validation
 from engine.runs.folder import RunFolder, create_run
 from gui.compare.compared_run import ComparedRun, read_run
 from tests.gui.sources.written_runs import job, list_run_events, write
@@ -62,13 +62,5 @@ def make_accuracy_change(*top1: float) -> Change:
     def change(event: AnyEvent) -> None:
         if isinstance(event, Validation):
             event.measures = {"loss": 1 - (value := remaining.pop(0)), "top1": value}
-
-    return change
-
-
-def with_speed(images_per_second: float) -> Change:
-    def change(event: AnyEvent) -> None:
-        if isinstance(event, StepMetrics):
-            event.images_per_second = images_per_second if event.step > 1 else 1.0
 
     return change

@@ -7,12 +7,12 @@ import pytest
 
 from engine.contract.catalogue import Measure
 from engine.contract.devices import CPU, DeviceSample
-from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, Validation
+from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, StepMetrics, Validation
 from gui import titles
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, create_rows
 from tests.engine.contract.test_options import create_catalogue
-from tests.gui.compare.runs import Change, load_run, make_accuracy_change, make_power_change, make_run, with_speed
+from tests.gui.compare.runs import Change, load_run, make_accuracy_change, make_power_change, make_run
 
 
 def row(table: list[Row], title: str) -> Row:
@@ -68,8 +68,12 @@ def test_best_metric_is_best_of_all_validations() -> None:
 
 
 def test_images_per_second_excludes_warm_up() -> None:
-    for steps in (40, 4, 2):
-        assert load_run(make_run(steps, "completed", with_speed(500.0))).images_per_second == 500.0
+    def change(event: AnyEvent) -> None:
+        if isinstance(event, StepMetrics):
+            event.images_per_second = float(event.step**2)
+
+    for steps, median in ((40, 21**2), (4, 3**2), (2, 2**2)):
+        assert load_run(make_run(steps, "completed", change)).images_per_second == median
 
 
 def test_x_of_epochs_has_fractions() -> None:

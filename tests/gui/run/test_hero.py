@@ -164,9 +164,9 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     page = show(make_predicted_run())
     assert page.next_steps.isVisible()
     assert "worst class: ash (F1 " in page.header.hero.state.text()
-    data = RunData(plan=make_plan(classes=("ash", "birch")))
+    data = RunData(plan=make_plan(classes=("ash", "birch", "oak")))
     assert describe_worst_class(data) == ""
-    for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
+    for number, values in enumerate(([0.5, 0.5, math.nan], [0.9, 0.3, 0.8], [0.2, 0.4, math.nan]), 1):
         data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
         data.finished = RunFinished(outcome="completed", best_epoch=number)
     expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
@@ -175,7 +175,7 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
         assert describe_worst_class(data) == words
     data.finished = None
     assert describe_worst_class(data) == expected[3]
-    data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1])
+    data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1, 0.5])
     data.validation_details.classes[-1].measures["F1"] = data.validation_details.classes[-1].measures.pop("F1")
     assert describe_worst_class(data) == expected[3]
 
