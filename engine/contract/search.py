@@ -27,6 +27,8 @@ from engine.contract.job import FIELDS, Job
 
 SEARCH_FILE, STATE_FILE, DRIVER_FILE, DRIVER_LOG = "search.json", "state.json", "driver.json", "driver.log"
 """Names of the files in the folder of a search."""
+DRIVER_LOCK = "driver.lock"
+"""Name of the file in this folder that the driver locks while it runs."""
 TRIAL_FILE = "trial.json"
 """Name of the file that describes a trial, in the folder of the trial's run."""
 

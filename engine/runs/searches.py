@@ -16,6 +16,7 @@ from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
 from engine.contract.search import (
     DRIVER_FILE,
+    DRIVER_LOCK,
     DRIVER_LOG,
     OPTION,
     SEARCH_FILE,
@@ -32,6 +33,7 @@ from engine.runs.folder import RunFolder, create_run, is_process_alive, list_run
 from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import decode_file
+from engine.system.file_locks import open_file, try_lock
 from engine.system.files import MAX_RESULT_BYTES
 from engine.system.format import counted
 
@@ -80,14 +82,18 @@ class SearchFolder:
 
     def status(self) -> Status:
         """Determine the status of the search from the process table and the driver's last state."""
-        if self.driver() is not None:
+        # In this order, because a driver may record its process in the meantime.
+        if self._is_starting() or self.driver() is not None:
             return "running"
-        with suppress(OSError):
-            started = (self.path / DRIVER_LOG).stat().st_mtime
-            # A new driver needs some time before it records its process.
-            if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_TIMEOUT_S:
-                return "running"
         return self.state().ended or "interrupted"
+
+    def _is_starting(self) -> bool:
+        """Return True if a driver was started recently and has not recorded its process yet."""
+        try:
+            started = (self.path / DRIVER_LOG).stat().st_mtime
+        except OSError:
+            return False
+        return not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_TIMEOUT_S
 
     def save(self, search: Search) -> None:
         """Write the user's request for the search. Raises OSError."""
@@ -129,9 +135,18 @@ def start_driver(folder: SearchFolder) -> int:
     log = folder.path / DRIVER_LOG
     with open(log, "ab", opener=paths.open_private):
         os.utime(log)  # `status` takes this for the time of the start
-    if folder.driver() is None:
-        (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the new driver writes its own file
+    _remove_old_record(folder)
     return start_detached("engine.advisor.search", folder.path, DRIVER_LOG)
+
+
+def _remove_old_record(folder: SearchFolder) -> None:
+    """Remove the record of a driver that has ended. The lock protects the record of one that has just started."""
+    lock = open_file(folder.path / DRIVER_LOCK, os.O_CREAT)
+    try:
+        if try_lock(lock):
+            (folder.path / DRIVER_FILE).unlink(missing_ok=True)
+    finally:
+        os.close(lock)
 
 
 def stop_driver(folder: SearchFolder) -> bool:

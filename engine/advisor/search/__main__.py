@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from engine.contract.search import DriverFile
+from engine.contract.search import DRIVER_LOCK, DriverFile
 from engine.runs.folder import process_start
 from engine.runs.launch import Preloader
 from engine.runs.searches import SearchFolder
@@ -30,7 +30,7 @@ def main() -> int:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the search continues after its terminal is closed
     folder = SearchFolder(Path(sys.argv[1]))
-    lock = open_file(folder.path / "driver.lock", os.O_CREAT)
+    lock = open_file(folder.path / DRIVER_LOCK, os.O_CREAT)
     if not try_lock(lock):
         print(f"{folder.name} is already driven by another process.", file=sys.stderr)
         return _REFUSED

@@ -8,15 +8,19 @@ import time
 import msgspec
 import pytest
 
-from engine.contract.search import DRIVER_LOG, DriverFile
+from engine.contract.search import DRIVER_LOCK, DRIVER_LOG, DriverFile
+from engine.runs import searches
 from engine.runs.folder import process_start
 from engine.runs.searches import (
+    SearchFolder,
     best_job,
     describe_confirmed_result,
     describe_pending_confirmations,
     list_searches,
     searches_folder,
+    start_driver,
 )
+from engine.system.file_locks import open_file, try_lock
 from tests.support.made_searches import make_search, make_search_config, make_state, make_trial
 
 
@@ -43,6 +47,33 @@ def test_search_status(log_age_s: int | None, driver: str | None, ended: str, ex
         start = process_start(os.getpid())
         folder.save_driver(DriverFile(pid=os.getpid(), start_time=start if driver == "alive" else start - 60))
     assert folder.status() == expected
+
+
+def test_driver_that_records_itself_meanwhile_counts_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_search("flowers", 2)
+    (folder.path / DRIVER_LOG).touch()
+    read_driver = SearchFolder.driver
+
+    def read_too_early(self: SearchFolder) -> DriverFile | None:
+        found = read_driver(self)
+        folder.save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
+        return found
+
+    monkeypatch.setattr(SearchFolder, "driver", read_too_early)
+    assert folder.status() == "running"
+
+
+def test_second_start_keeps_the_record_of_a_running_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "start_detached", lambda *_arguments: 1)
+    folder = make_search("flowers", 2)
+    lock = open_file(folder.path / DRIVER_LOCK, os.O_CREAT)
+    assert try_lock(lock)
+    folder.save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
+    start_driver(folder)
+    assert folder.driver() is not None
+    os.close(lock)
+    start_driver(folder)
+    assert folder.driver() is None
 
 
 def test_words_count_the_repeats_of_candidates() -> None:
