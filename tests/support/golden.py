@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -18,7 +19,14 @@ def check_file(golden: Path, text: str) -> None:
     """
     if "FOOTPLATE_WRITE_TEXTS" in os.environ:
         golden.write_text(text, encoding="utf-8")
-    assert text.splitlines(keepends=True) == golden.read_text(encoding="utf-8").splitlines(keepends=True)
+    _assert_equal_lines(text, golden.read_text(encoding="utf-8"))
+
+
+def _assert_equal_lines(text: str, expected: str) -> None:
+    """Assert that two texts are equal. The error message is a diff, since pytest explains only asserts of test files."""
+    lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), "golden file", "text", n=1, lineterm="")
+    difference = "\n".join(lines)
+    assert not difference, difference
 
 
 def check_section(golden: Path, name: str, text: str) -> None:
@@ -35,7 +43,7 @@ def check_section(golden: Path, name: str, text: str) -> None:
         golden.write_text(written, encoding="utf-8")
     else:
         (expected,) = section.findall(content)
-        assert current.splitlines() == expected.splitlines()
+        _assert_equal_lines(current, expected)
 
 
 def check_problems(golden: Path, name: str, cases: Mapping[str, Iterable[Problem]], folder: Path) -> None:
