@@ -42,6 +42,14 @@ def is_at_rest(page: QWidget) -> bool:
     return not page.findChildren(Background)
 
 
+def drop_late_effects(line: str) -> str:
+    """Leave only the page that opens if a button processes events, and with them late answers about earlier edits."""
+    control, _, effects = line.partition(": ")
+    if control != "FindButton “Find learning rate” in FloatEditor":
+        return line
+    return f"{control}: {effects.rpartition('; ')[2]}"
+
+
 @pytest.mark.no_qt_log  # actions that edit a cell warn after their page was left
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("sampler_is_never_silent")
@@ -68,7 +76,10 @@ def test_every_control_has_its_effect(
         process_events_until(partial(is_at_rest, page))
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         lines.append(f"[{name}]")
-        lines += [replace_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]
+        lines += [
+            drop_late_effects(replace_changing_parts(line, name, run_ids))
+            for line in walker.walk(page, show, UNTRIED_CONTROLS)
+        ]
     stage.show_run(CURVES)
     lines.append("[actions]")
     for name, action in window.acts.by_name.items():
