@@ -111,7 +111,7 @@ class Watcher:
             if self._connection is not None or self._connect() or self._follow_slurm():
                 deadline = time.monotonic() + _START_TIMEOUT_S
             else:
-                # A supervisor that has refused this client is alive, so there is no deadline.
+                # A supervisor that has refused this client is alive, so the deadline does not apply.
                 is_too_late = time.monotonic() > deadline and not self._refusal
                 if is_too_late or not self._is_active():
                     self._read_log()

@@ -67,7 +67,7 @@ class Sampler:
         that values are fresh.
         """
         due_at = time.monotonic() + FIRST_SNAPSHOT_S  # time of the next snapshot, even without a new reading
-        send_readings_from = float("inf")  # time from which on a new reading is sent at once
+        send_readings_from = float("inf")  # earliest time at which a new reading is sent immediately
         sent_readings = 0
         request = self._request
         while parent.alive():

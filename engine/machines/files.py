@@ -295,7 +295,7 @@ class NodeFiles:
         files: dict[str, bytes] = {}
         if self._is_copy:
             for name in worker_file_names(rank):
-                with suppress(OSError):  # there is no traceback without an error
+                with suppress(OSError):  # the traceback file exists only after an error
                     files[name] = read_end(self.folder / name, last_bytes)
         return files
 

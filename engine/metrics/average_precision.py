@@ -119,7 +119,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
         # Overlaps with the objects that this detection may be assigned to, [10, g], and -1 for the other objects.
         candidates = np.where((row >= minimum) & (is_free | shared), row, -1.0)
         counted_candidates = np.where(ignored, -1.0, candidates)
-        # An ignored object is a candidate only if there is no other one.
+        # Ignored objects are candidates only if no other object is.
         candidates = np.where((counted_candidates >= 0).any(1, keepdims=True), counted_candidates, candidates)
         best = candidates.shape[1] - 1 - candidates[:, ::-1].argmax(1)  # the last of equal values, as in pycocotools
         is_matched = candidates[all_thresholds, best] >= 0

@@ -94,7 +94,7 @@ def assign_to_blocks(sizes: Sequence[int]) -> tuple[list[int], list[_BlockPositi
         size = aligned_sizes[index]
         block_index = next((each for each, block in enumerate(blocks) if block - used_bytes[each] >= size), len(blocks))
         if block_index == len(blocks):
-            smallest = 1 << (size - 1).bit_length()  # power of two in which the tensor fits
+            smallest = 1 << (size - 1).bit_length()  # smallest power of two that holds the tensor
             usual = min(BLOCK_BYTES, 1 << (remaining_bytes.bit_length() - 1))
             blocks.append(max(smallest, usual))
             used_bytes.append(0)

@@ -89,7 +89,7 @@ class FullySharded(Distributed, SingleDevice):
         self.groups = self._shard(model)
         if self.receives_weights:
             self._distribute(model, complete)
-        del complete  # frees the weights, of which the model now has only shards
+        del complete  # free the full weights, since the model now has its shards
         # Only user-defined models may have parameters that get no gradient.
         self._used_parameters = UsedParameters(model, self.groups, self.collectives) if is_external(self.job) else None
         self.model, self.forward, self.local_modules = model, model, [model]

@@ -50,7 +50,7 @@ def find_tied_views(model: nn.Module) -> tuple[str, ...]:
     tied: set[str] = set()
     last_end, last_name = (0, 0), ""
     for storage, start, end, name in sorted(spans):
-        if (storage, start) < last_end:  # it overlaps the tensor that reaches furthest until now
+        if (storage, start) < last_end:  # overlaps the earlier tensor with the last end
             tied |= {name, last_name}
         if (storage, end) > last_end:
             last_end, last_name = (storage, end), name

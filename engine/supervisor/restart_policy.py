@@ -72,7 +72,7 @@ class RestartPolicy:
         ]
 
     def remove_rendezvous(self) -> None:
-        """Remove the file in which the ranks of the last attempt found each other."""
+        """Remove the rendezvous file of the last attempt, if it has one."""
         if self._rendezvous is not None:
             self._rendezvous.unlink(missing_ok=True)
 

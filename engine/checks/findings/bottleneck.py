@@ -164,7 +164,7 @@ def _advise_on_decoding(profile: RunProfile, readers: int, waits: str) -> Advice
 
     `waits` is the beginning of the sentence, which states how long the devices wait.
     """
-    computing_s = max(profile.step_s - profile.parts.get("data", 0.0), 1e-9)  # time in which a batch must be decoded
+    computing_s = max(profile.step_s - profile.parts.get("data", 0.0), 1e-9)  # a batch must be decoded within this time
     needed = max(readers + 1, math.ceil(HEADROOM * profile.decoding_s / computing_s))
     more = min(needed, profile.spare_cores) - readers
     if more > 0:

@@ -105,7 +105,7 @@ class CachedImages(Store):
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)
             mark_in_use(self._index_file)
-            os.utime(self._index_file)  # the time of the last use, which decides what is evicted first
+            os.utime(self._index_file)  # record the use, because the least recently used cache is evicted first
             if len(new_paths):
                 make_room(len(new_paths) * (self._row_bytes + RECORD.itemsize))
             self._extend(len(existing_rows), new_paths)

@@ -102,7 +102,7 @@ class _Interpreter:
             )
             return self._interpret_colors(warnings=(note,))
         # Some masks may lack a palette. They hold indices if all of their values are in the palette, and if 0 and 255
-        # do not stand for black and white.
+        # do not mean black and white.
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
         are_indices = others - {NO_CLASS} <= set(palette)
         are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
@@ -199,7 +199,7 @@ class _Interpreter:
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
             return "Some masks are in color, others have gray levels beyond 8 bits. Save all masks in the same way."
-        # Gray masks are coded in another way if they hold levels that are no colors of the other masks.
+        # Gray levels that are not colors of the other masks show that the gray masks use another encoding.
         gray = Survey(self._survey.select_mode("gray")).count_colors().values
         colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).count_colors().values
         only_gray = sorted(set(gray.tolist()) - set(colored.tolist()))

@@ -331,7 +331,7 @@ class _Reader:
             if is_rotated:
                 self._faults.add(_ROTATED_BOX, f"{place}.bbox")
             return Shape(name, box, None, is_ignored)
-        # There is no usable shape. Record the fault that explains it.
+        # No shape is usable. Record the fault that explains why.
         if outline is not None:
             self._faults.add(outline, f"{place}.segmentation")
         elif needs_outline or _is_empty(annotation.bbox):

@@ -84,7 +84,7 @@ def _find_masks(tree: Tree, folder: str) -> list[str]:
 
 
 def _list_images(tree: Tree, folder: str) -> list[str]:
-    """Return the full paths of the images in a folder, or [] if there is no such folder."""
+    """Return the full paths of the images in a folder, or [] if the folder does not exist."""
     return [tree.path(folder, name) for name in tree.images(folder)] if tree.exists(folder) else []
 
 

@@ -185,7 +185,7 @@ class RunNotifier:
             return
         on_desktop = settings.desktop and desktop.find_program() is not None
         if not on_desktop and not settings.command.strip():
-            return  # this machine has no desktop, and there is no command to run instead
+            return  # neither a desktop nor a command can show the notice
         name = self._get_run_name()
         title = f"{name} {_TITLES[kind]}"
         variables = {

@@ -74,7 +74,7 @@ def _find_other_order(images: Iterable[ShapedImage], anchor: Anchor) -> str | No
     Returns None if the order that the format defines fits most boxes, or if no other order fits.
     """
     boxes = beyond = 0
-    # The orders that fit all boxes so far. Left, top, right and bottom is never the order that the format defines.
+    # Orders that fit all boxes so far. Left, top, right and bottom is never the order that the format defines.
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
     for image in images:
         height, width = image.size or (math.inf, math.inf)

@@ -60,7 +60,7 @@ def find_definition(tree: Tree) -> Definition:
         inner_folders = [folder for folder in tree.walk(depth=MAX_LEVELS) if folder]
         found = [each for folder in inner_folders for each in _find_in_folder(tree, folder, problems)]
     if not found:
-        return Definition(problems=problems)  # invalid files matter only if there is no valid one
+        return Definition(problems=problems)  # problems with invalid files are ignored if another file is valid
     chosen = next((each for each in found if each.splits), found[0])
     differing = [each.file for each in found if (each.names, each.splits) != (chosen.names, chosen.splits)]
     if differing:
