@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QMenu, QWidget
 
 from engine.system import paths
@@ -38,16 +39,13 @@ DIALOGS = ("submit", "hosts", "open_remote")
 GOLDEN = Path(__file__).with_name("golden_effects.txt")
 
 
-def is_at_rest(page: QWidget) -> bool:
+def has_answers(page: QWidget) -> bool:
     return not page.findChildren(Background)
 
 
-def drop_late_effects(line: str) -> str:
-    """Leave only the page that opens if a button processes events, and with them late answers about earlier edits."""
-    control, _, effects = line.partition(": ")
-    if control != "FindButton “Find learning rate” in FloatEditor":
-        return line
-    return f"{control}: {effects.rpartition('; ')[2]}"
+def is_at_rest(page: QWidget) -> bool:
+    """Return True if the page waits for neither a background call nor a timer."""
+    return not page.findChildren(Background) and not any(timer.isActive() for timer in page.findChildren(QTimer))
 
 
 @pytest.mark.no_qt_log  # actions that edit a cell warn after their page was left
@@ -68,18 +66,16 @@ def test_every_control_has_its_effect(
             stage.create_contents(tmp_path)
         if name == "form-unfolded":
             window.job_panel.end_prefill()  # the form of a run locks most fields
+        process_events_until(partial(is_at_rest, window.job_panel))
         page = show()
         if name == "form-unfolded":
             page = window.job_panel
         elif page is window and name != "first-start":
             page = window.pages.currentWidget()
-        process_events_until(partial(is_at_rest, page))
+        process_events_until(partial(has_answers, page))
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         lines.append(f"[{name}]")
-        lines += [
-            drop_late_effects(replace_changing_parts(line, name, run_ids))
-            for line in walker.walk(page, show, UNTRIED_CONTROLS)
-        ]
+        lines += [replace_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]
     stage.show_run(CURVES)
     lines.append("[actions]")
     for name, action in window.acts.by_name.items():
