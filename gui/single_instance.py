@@ -36,7 +36,10 @@ _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
 def make_open_request(path: str) -> OpenRequest:
-    """Return this process's request to open a path, with the absolute path."""
+    """Return a request to open `path`, made absolute, with the desktop's activation token for this process.
+
+    If `path` is "", the request only brings the window to the front.
+    """
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)
 

@@ -96,7 +96,10 @@ class StatusBar(QWidget):
             action.set_disabled_reason(tr("Nothing is running"))
 
     def show_run(self, run: RunStatus, title: str = "") -> None:
-        """Show the state of a run, and adapt the actions that pause, resume or stop it. Values that are None stay empty."""
+        """Show the state of the open run, and adapt the actions that pause, resume or stop it.
+
+        Values that are None stay empty. `title` is the run's name, which links to its page.
+        """
         self._set_status(run.text)
         self._set_name(title)
         is_working = run.active and run.label != "Waiting"

@@ -124,7 +124,10 @@ def describe_job_changes(changes: Mapping[str, object]) -> str:
 
 
 def describe_attempt(event: Restarting) -> str:
-    """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
+    """Describe a restart by the devices and settings that it changes, as in "accumulation 4".
+
+    A restart without changes is described by its number, as in "attempt 1 of 3".
+    """
     changes = []
     if event.devices:
         changes.append(counted(len(event.devices), "device"))
@@ -201,7 +204,7 @@ def model_title(model: str) -> str:
 
 
 def run_title(run: RunSummary) -> str:
-    """Return the name of a run, or the dataset's name with the end of the run's id."""
+    """Return the name of a run. For a run without a name, return the dataset's name and the end of the run's id."""
     # Faster than Path, for lists with thousands of runs.
     dataset = os.path.basename(run.dataset.rstrip(os.sep))
     return run.name or f"{shorten(dataset)} · {run.run_id[-4:]}"

@@ -67,7 +67,7 @@ class Workspace(QObject):
         self.hosts.error_changed.connect(self._on_host_problem)
         self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
         self.hosts.removed.connect(self.alerts.forget_host)
-        self.run_list.complete.connect(lambda listing: self.intervals.show(listing.intervals, listing.unread))
+        self.run_list.complete.connect(lambda listing: self.intervals.replace(listing.intervals, listing.unread))
         self.slurm = SlurmWatch(self)
         self.run_list.complete.connect(self.slurm.poll)
         self.slurm.changed.connect(self.run_list.refresh)
@@ -114,7 +114,10 @@ class Workspace(QObject):
         return self.created[name]
 
     def close(self) -> None:
-        """End the window's background work, and wait for some of it. Runs continue."""
+        """End the window's background work and child processes. Runs continue.
+
+        Waits for work that must be completed, such as sending pending commands and creating a requested run.
+        """
         self.session.finish()
         self.session.close()
         self.followed.close()

@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 
 @contextmanager
 def closing(within_s: float = CLOSE_S) -> Iterator[None]:
-    """Limit all waits within this context to `within_s` seconds in total."""
+    """Limit the waits for worker threads and child processes within this context to `within_s` seconds in total."""
     _closes_at.append(time.monotonic() + within_s)
     try:
         yield
@@ -140,7 +140,7 @@ class Background(QObject):
 
     @Slot()
     def _deliver(self) -> None:
-        """Emit the result or the exception once, then release the receivers. The object is deleted later."""
+        """Emit `done` or `failed` once, disconnect all receivers, and schedule the deletion of this object."""
         if self._delivered:  # by `finish`, before the event loop came to it
             return
         self._delivered = True

@@ -73,9 +73,10 @@ class Column:
 def reduce_to_extremes(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
     """Reduce a curve to its minimum and maximum in each of `buckets` equal sections from `low` to `high`.
 
-    With at least one bucket per pixel column, the drawn curve changes by at most a pixel, because a line through many
-    points in a column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider
-    than two buckets remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
+    Returns the x and y values of the reduced curve, or `x` and `y` if there are too few points to reduce. With at least
+    one bucket per pixel column, the drawn curve changes by at most a pixel, because a line through many points in a
+    column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider than two
+    buckets remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _MIN_POINTS_PER_BUCKET * buckets:
         return x, y

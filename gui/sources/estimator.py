@@ -53,10 +53,10 @@ class MemoryProcess(JsonLinesProcess):
 
 
 class Estimator(QObject):
-    """Estimator of the current job, which answers only the newest request.
+    """Estimator of the time and memory of the job in the form. It answers only the newest request.
 
-    Time and memory are estimated from past runs. If none is comparable, a child process computes the memory as soon as
-    the user pauses.
+    Time and memory are estimated from past runs. If no past run is comparable, a child process computes the memory as
+    soon as the user stops editing the job for a moment.
 
     Signals:
         changed(): the estimate has changed or was removed.
@@ -127,7 +127,8 @@ class Estimator(QObject):
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
         """Publish a request and its estimate, unless there is a newer request.
 
-        If the memory of no past run is comparable, add the computed memory, or start the timer for its computation.
+        If the past runs give no estimate of the memory, use the memory that the child process has computed for this
+        job. If it has not computed it yet, start the timer for the computation.
         """
         request, estimate = answer
         if request != self._newest_request:

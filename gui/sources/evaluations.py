@@ -62,7 +62,7 @@ class OpenedEvaluation:
 
     @property
     def run_folder(self) -> Path:
-        """Absolute path of the run's folder, whose folder "evaluations" contains this one."""
+        """Absolute path of the folder of the evaluated run."""
         return self.saved.folder.absolute().parents[1]
 
 
@@ -201,8 +201,8 @@ class CurveCounts:
 class ConfusionCounts:
     """Confusion counts of a class, and ratios of them, which are None if their denominator is 0 or unknown.
 
-    `false_positives` is None if unknown, as for detection without true positives. For detection, `true_negatives` is
-    None.
+    For detection, `true_negatives` is None, and `false_positives` is None (unknown) if there are no true positives.
+    Precision and F1 score are then 0.
     """
 
     true_positives: int
@@ -255,10 +255,10 @@ def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | Cu
 
 
 def count_confusion(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
-    """Return the confusion matrix [n + 1, n + 1] at a confidence threshold.
+    """Count samples by true class (row) and predicted class (column). Return None if samples may have several classes.
 
-    It is None if the samples don't have exactly one class each. Predictions below the threshold are counted in the last
-    column, as no class.
+    The matrix is int64 [classes + 1, classes + 1], where `classes` is the number of classes. The last column counts
+    samples without a prediction whose confidence reaches `threshold`.
     """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:

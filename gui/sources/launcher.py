@@ -32,8 +32,8 @@ PATIENCE_MS = 15_000
 class Launcher(QObject):
     """Launcher that creates or resumes runs and starts their supervisors.
 
-    While a run is likely, it keeps a preloaded process: a process that has imported the engine already, so that it can
-    start a supervisor without delay.
+    `preload` starts a preloaded process: a process that imports the engine in advance, so that it can start a
+    supervisor without delay. It is ended if it isn't used within `IDLE_MS` after the last call.
 
     Signals:
         started(RunFolder): a run has been started.

@@ -108,8 +108,8 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
 def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, continues_run: bool) -> Prefill:
     """Return a prefill of the form with `changes` to the job.
 
-    If `continues_run` is True, the prefill continues the run. Otherwise, it starts a new run. If the job had the recipe
-    that matched it, the new run has the recipe that matches the changed job.
+    If `continues_run` is True, the prefill resumes the run. Otherwise, it starts a new run. If the old job uses the
+    recipe that Footplate suggests for it, the new run uses the recipe that Footplate suggests for the changed job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.
@@ -193,9 +193,9 @@ class Prefill:
         return CHANGEABLE - {"name"}  # the Runs page renames a run
 
     def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-        """Return the job's values, updated with the changeable values in `edited`.
+        """Return the job's values, updated with the values in `edited` of the fields that the user may change.
 
-        Fields in `hidden` that have no effect keep the job's values.
+        `hidden` are the fields that the form doesn't show. Those that have no effect keep the job's values.
         """
         job_values = self._form_values()
         unchanged = hidden & find_idle_fields(job_values, load_catalogue()).keys()
@@ -239,7 +239,10 @@ class PathContent:
 
 
 def read_paths(paths: Sequence[str]) -> PathContent:
-    """Read the first folder or job file (`*.toml`) in `paths`. May block on a slow disk."""
+    """Read the first dataset folder or job file (`*.toml`) among `paths`.
+
+    If there is none, the result has a `problem`. Blocks if the disk is slow.
+    """
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:

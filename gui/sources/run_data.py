@@ -235,7 +235,10 @@ class RunData:
                 self._apply_result_event(shorten_texts(event))
 
     def _apply_result_event(self, event: AnyEvent) -> None:
-        """Apply step times, an automatic choice, or the results of a validation; pass on other events."""
+        """Apply step times, an automatic choice, or the results of a validation.
+
+        Other events are passed to `_apply_progress_event`.
+        """
         match event:
             case TimeSpent():
                 self.time_spent = event
@@ -252,7 +255,10 @@ class RunData:
                 self._apply_progress_event(event)
 
     def _apply_progress_event(self, event: AnyEvent) -> None:
-        """Apply a queue position, phase, download, epoch, checkpoint or warning; pass on other events."""
+        """Apply a queue position, phase, download, plan, epoch, checkpoint, warning or note on lost events.
+
+        Other events are passed to `_apply_ending_event`.
+        """
         match event:
             case Waiting():
                 self.waiting, self._is_clock_stopped = event, True
@@ -282,9 +288,9 @@ class RunData:
                 self._apply_ending_event(event)
 
     def _apply_ending_event(self, event: AnyEvent) -> None:
-        """Apply a failure, restart, command, verdict, the release of the devices, or the end of the run.
+        """Apply a failure, a restart, a command, the release of the devices, the verdict, or the end of the run.
 
-        A requested stop overrides a requested pause.
+        The verdict is a diagnosis of the finished run. A requested stop overrides a requested pause.
         """
         match event:
             case Failed():

@@ -63,7 +63,7 @@ class RunFacts:
         is_remote: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
         rejection: Reason why the supervisor doesn't accept this client.
-        users: Users of the devices that the run waits for, by run id.
+        users: Texts about the runs that use the devices that this run waits for, by run id.
     """
 
     state: State | None = None

@@ -1,4 +1,7 @@
-"""Recent executions of the runs on this machine, with their devices."""
+"""Time intervals in which runs on this machine have recently been executed, with their devices.
+
+An execution is a life of a run's supervisor. A run that has been resumed has several.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,10 @@ class RunInterval:
 
 
 class RunIntervals(QObject):
-    """Active executions, and those of the last 24 hours, oldest first.
+    """Intervals of the executions of runs that are active or ended within the last 24 hours.
 
     Attributes:
+        intervals: Interval of each execution, oldest first.
         unread: Errors of unreadable runs, by run id. Their last known executions remain in `intervals`.
 
     Signals:
@@ -75,8 +79,8 @@ class RunIntervals(QObject):
         self.intervals: tuple[RunInterval, ...] = ()
         self.unread: Mapping[str, str] = {}
 
-    def show(self, intervals: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
-        """Replace the executions and errors, and emit `changed` if they differ."""
+    def replace(self, intervals: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
+        """Replace `intervals` and `unread`, and emit `changed` if one of them differs."""
         if (intervals, unread) != (self.intervals, self.unread):
             self.intervals, self.unread = intervals, unread
             self.changed.emit()
@@ -93,22 +97,22 @@ class RunIntervals(QObject):
 
 
 class _ReadRun(NamedTuple):
-    """Executions of a run, and the summary of the run when they were read."""
+    """Intervals of a run's executions, and the summary that the run had when its log was read."""
 
     summary: RunSummary
     intervals: tuple[RunInterval, ...]
 
 
 class IntervalReader:
-    """Reader of executions, which caches those of an ended run until the run's summary changes."""
+    """Reader of the intervals of executions, which caches those of an ended run until the run's summary changes."""
 
     def __init__(self) -> None:
         self._known_runs: dict[str, _ReadRun] = {}  # results of the last reading, by run id
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
-        """Return the active and recent executions of `runs`, oldest first.
+        """Return the intervals of executions of `runs` that are active or ended in the last 24 hours, oldest first.
 
-        Runs whose executions can't be read are added to `unread`, and their last known executions are returned.
+        If a run can't be read, its error is added to `unread` by run id, and its last known intervals are returned.
         """
         known_runs = {run_id: self._known_runs[run_id] for run_id in unread if run_id in self._known_runs}
         for run in runs:
@@ -132,7 +136,10 @@ class IntervalReader:
 
 
 def _read_intervals(summary: RunSummary) -> tuple[RunInterval, ...]:
-    """Read a run's executions, or none if it ended long ago. Raises OSError, or any exception for damaged files."""
+    """Read the intervals of a run's executions, or none if the run ended more than `RECENT_S` seconds ago.
+
+    Raises OSError, or any other exception if a file is damaged.
+    """
     run, name = RunFolder(summary.folder), run_title(summary)
     if summary.state in ENDED and _is_log_too_old(run):
         return ()
@@ -250,7 +257,10 @@ def _find_device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
 
 
 def _end_execution(execution: Execution, last: AnyEvent | None) -> Execution:
-    """Return an execution with its end and outcome, given its `last` event, or None if that is damaged."""
+    """Return `execution` with its end and outcome, derived from its event `last`.
+
+    `last` is None if the last event is damaged. The execution then counts as interrupted right at its start.
+    """
     state: State = last.outcome if isinstance(last, RunFinished) else "interrupted"
     end = max(last.time, execution.start) if last is not None else execution.start
     return Execution(execution.devices, execution.start, end, state)

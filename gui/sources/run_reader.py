@@ -47,7 +47,7 @@ class PollResult:
         is_remote: True if the supervisor runs under SLURM on another machine and can't be reached.
         interruption: Explanation of an interrupted run.
         connection: New connection to the supervisor.
-        users: Users of the devices that the queued run waits for, by run id.
+        users: Texts about the runs that use the devices that this queued run waits for, by run id.
     """
 
     events: Sequence[AnyEvent] = ()
@@ -127,7 +127,7 @@ class RunReader:
         return PollResult(version=self._read_version())
 
     def read_device_users(self, run_ids: Iterable[str]) -> PollResult:
-        """Return a `PollResult` with a text about each of the runs as a user of devices, by run id. Raises OSError."""
+        """Return a `PollResult` with only `users`: a text about each of the runs `run_ids`. Raises OSError."""
         folder = paths.runs_folder()
         return PollResult(users={run_id: describe_device_user(RunFolder(folder / run_id)) for run_id in run_ids})
 

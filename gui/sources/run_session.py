@@ -213,7 +213,7 @@ class RunSession(QObject):
             self._flight.request()
 
     def _continue_reading(self) -> None:
-        """Read new events from the log and the run's state on a worker thread, unless the supervisor sends them."""
+        """Read the run's state and new log events on a worker thread, unless the supervisor sends the events."""
         if self._stage is not SessionStage.LIVE:
             self._set_stage(SessionStage.READING)
             self._poll_timer.stop()

@@ -300,7 +300,7 @@ class Searches(QObject):
                 self.loaded.emit(read.data_or_reason)
 
     def _read(self, opened: str, version: tuple[object, ...]) -> _PollResult:
-        """Read all searches, and the content of the search `opened` if it differs from `version`."""
+        """Read all searches, and the content of the search `opened` if its version is no longer `version`."""
         folders = list_searches()
         self._cache = {folder.name: self._read_search(folder) for folder in folders}
         lines = [_make_row(folder, self._cache[folder.name]) for folder in folders]

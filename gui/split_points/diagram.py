@@ -323,7 +323,8 @@ class Bar(NamedTuple):
 def lay_out(split: ModelSplit) -> Bar:
     """Compute the layout of the bar for `split`. Raises ValueError for impossible split points.
 
-    The width of a stage is proportional to its time, and the width of a segment to its compute time.
+    The width of a stage is proportional to its time. Within a stage, the distance between two possible split points is
+    proportional to the compute time of the segment (part of the model) between them.
     """
     stages = compute_stages(split)
     total_s = sum(stage.seconds for stage in stages)
@@ -347,7 +348,10 @@ def lay_out(split: ModelSplit) -> Bar:
 
 
 def _compute_seconds(split: ModelSplit, segment: Segment, group_rank: int) -> float:
-    """Return the seconds of a segment on a rank: forward, twice if activations are recomputed, and backward."""
+    """Return the compute time in seconds of a segment on the device with index `group_rank` in its replica.
+
+    It is the time of the backward pass and of the forward pass, which counts twice if activations are recomputed.
+    """
     return (2 if split.recomputed else 1) * segment.forward_s[group_rank] + segment.backward_s[group_rank]
 
 

@@ -44,7 +44,8 @@ _LINE_LIMIT_BYTES = 16 << 20
 class SplitPointsPage(TrialPage):
     """Page that shows the pipeline stages of the job's model. It measures the model on request.
 
-    The signal `used` sends the split points, or () for automatic ones. The result `found` is the visible split.
+    The signal `used` sends the split points, or () for automatic ones. The attribute `found` is the measured model
+    with the split points that are visible.
     """
 
     stale = Problem(
@@ -67,12 +68,15 @@ class SplitPointsPage(TrialPage):
         )
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str] | None = None) -> None:
-        """Show the pipeline stages of `job`'s model, which is measured first if necessary."""
+        """Show the pipeline stages of `job`'s model. Measure the model first, unless its measurements fit `job`.
+
+        `names` maps ids of devices to their names.
+        """
         self._names = names or {}
         super().show_job(job, problems)
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job in the form, show if it differs from the measured one, and allow using points that fit it."""
+        """Set the job in the form. If it differs from the measured job, say so and disable the button "Use"."""
         super().set_job(job)
         self.view.use.setEnabled(self.found is None or not self._is_stale)
 

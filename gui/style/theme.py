@@ -219,9 +219,10 @@ def set_kind(label: QLabel, kind: str) -> None:
 
 
 def initialize(app: QApplication, scheme: str, text_percent: int) -> None:
-    """Set the style and the font before the first widget is created.
+    """Set Qt's style, the scheme ("light", "dark" or "system") and the font, scaled to `text_percent`.
 
-    Qt passes a new font on to existing widgets only while its event loop runs.
+    Call this before the first widget is created, because Qt passes a new font on to existing widgets only while its
+    event loop runs.
     """
     app.setStyle("Fusion")
     _chosen.base = _chosen.base or with_tabular_digits(app.font())

@@ -197,7 +197,7 @@ def style_number_table(table: QTableView) -> None:
 
 
 class BarDelegate(QStyledItemDelegate):
-    """Delegate that draws a fraction as a thin bar below the text, with its interval as a line."""
+    """Delegate that draws a cell's fraction as a thin bar below its text, and the confidence interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         """Draw the cell, and at its lower edge a bar for its fraction, with the confidence interval if there is one."""

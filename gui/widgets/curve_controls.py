@@ -36,7 +36,7 @@ class CurveControls(QWidget):
         """Create the row of controls.
 
         Args:
-            axes: Titles and values of the horizontal axes.
+            axes: Title of each horizontal axis, and the value that `axis_chosen` sends for it.
             name_suffix: Suffix for the accessible names, such as “ of the compared runs”.
         """
         super().__init__()

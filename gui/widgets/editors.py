@@ -111,11 +111,11 @@ class Editor(QWidget):
         layout.addWidget(button)
 
     def value(self) -> Any:
-        """Return the value in the form of a `job.toml`, or the raw text if it is invalid."""
+        """Return the value in the type that it has in a job file (`job.toml`), or the raw text if it is invalid."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
-        """Show a value in the form of a `job.toml`, and emit `edited` if it differs from the previous one."""
+        """Show a value of the type that `value` returns, and emit `edited` if it differs from the previous one."""
         raise NotImplementedError
 
     def show_severity(self, severity: str) -> None:

@@ -87,7 +87,7 @@ class ElidedLabel(QLabel):
         return QSize(20, super().minimumSizeHint().height())
 
     def event(self, event: QEvent) -> bool:
-        """Show the full text as a tool tip if it is elided, unless another tool tip contains it."""
+        """Show elided text in full as a tool tip, unless the tool tip of the label or of its parent contains it."""
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip and not self.toolTip():
             text, parent = self.text(), self.parentWidget()
             is_elided = self.fontMetrics().horizontalAdvance(text) > self.width()

@@ -61,9 +61,10 @@ def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool
 
 
 class PaneFocus:
-    """Keyboard focus that jumps between panes.
+    """Keyboard focus that jumps between the panes of a window.
 
-    The panes are `areas()`, and the widgets in the attribute `panes` of an area, or of a page in an area.
+    A pane is each widget that `areas` returns. If such a widget, or its current page if it is a stack, has an attribute
+    `panes`, the widgets in it are panes too.
     """
 
     def __init__(self, window: QWidget, areas: Callable[[], Iterable[QWidget]]) -> None:

@@ -15,7 +15,7 @@ _MARK = 12
 
 
 def draw_fold_mark(tree: QTreeView, painter: QPainter, rect: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
-    """Draw the mark of a row that can be folded, in the innermost part of `rect`, the space before the row."""
+    """Draw the arrow of a row that has children, at the right end of `rect`, the indentation before the row."""
     if not tree.model().hasChildren(index):
         return
     side = theme.scale_pixels(_MARK)

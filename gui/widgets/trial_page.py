@@ -191,7 +191,7 @@ class TrialPage(QWidget):
         self._show_failure([Problem("", reason, self.remedy)])
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
-        """Show why there is no result. The button that retries gets the focus of Cancel, or if no widget has it."""
+        """Show why there is no result. If Cancel or no widget had the focus, move it to the button that retries."""
         self.found = None
         self.notice.show_problems(())
         self.failure.show_problems(tuple(problems))

@@ -71,7 +71,8 @@ class SamplerProcess(QObject):
             who: Start of messages, which names the sampler.
             silence_s: Seconds without a snapshot after which the process is restarted, by default at
                 least three intervals.
-            explain: Function that explains an exit. Without it, standard error is written to the log folder.
+            explain: Function that returns the message about an exit, given the exit code and the end of standard
+                error. Without it, standard error is written to the log folder.
         """
         super().__init__(parent)
         self._reads_requests = arguments is None  # only this machine's sampler does
@@ -168,7 +169,10 @@ class SamplerProcess(QObject):
         process.deleteLater()
 
     def _launch(self) -> None:
-        """Start the process. Its standard error goes to a file, or to `_explain`, which derives the reason of its end."""
+        """Start the process and send it the requested readings.
+
+        Standard error is written to a file or, if there is a function `_explain`, collected for this function.
+        """
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:
@@ -249,7 +253,7 @@ class SamplerProcess(QObject):
             )
 
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
-        """Restart the process, and report why it has exited."""
+        """Report why the process has exited, and schedule its restart."""
         self._read_standard_error()
         reason = f"{self._who} has exited."
         if self._is_silent:
@@ -270,7 +274,7 @@ class SamplerProcess(QObject):
         self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
 
     def _report(self, message: str) -> None:
-        """Emit a message about the sampler. The message "" is emitted only if another one is visible."""
+        """Emit `error_changed` with `message`. Do nothing for "" if the last message was "" too."""
         if message or self._has_message:
             self._has_message = bool(message)
             self.error_changed.emit(message)

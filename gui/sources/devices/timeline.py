@@ -125,7 +125,7 @@ class Timeline:
             self._make_room()
 
     def _fill_gap(self, x: float) -> None:
-        """Insert empty rows before time `x` if the last row is too old.
+        """Insert empty rows before time `x` if the last row is older than `GAP_S` and five times the previous interval.
 
         If `x` is not after the last row, all rows are shifted back instead.
         """

@@ -32,7 +32,7 @@ from tests.gui.sources.written_runs import (
 def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs = RunList()
     created = RunIntervals(runs)
-    runs.complete.connect(lambda read: created.show(read.intervals, read.unread))
+    runs.complete.connect(lambda read: created.replace(read.intervals, read.unread))
     yield created
     runs.close()
 
@@ -62,7 +62,7 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     assert interval.end == pytest.approx(summary.started + summary.seconds)
     assert not interval.is_active
     with qtbot.assertNotEmitted(intervals.changed):
-        intervals.show(intervals.intervals, intervals.unread)
+        intervals.replace(intervals.intervals, intervals.unread)
     assert intervals.run_names_by_gpu() == {}
 
 

@@ -176,7 +176,7 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     elsewhere = make_process(44, user="alice", name="jupyter", memory_used_bytes=0)
     shared = (gpu(0, cuda_index=0, processes=(mine, other, desktop)), gpu(3, cuda_index=3, processes=(elsewhere,)))
     deliver_snapshot(hosts, snapshot(*shared))
-    marks.show((RUN,), {})
+    marks.replace((RUN,), {})
     assert "GPU 0, held by run flowers, is also used by alice." in join_visible_texts(view)
     assert list_rows(view) == [
         (0, "Run flowers (1) · also used by alice"),
