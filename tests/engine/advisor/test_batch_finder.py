@@ -18,7 +18,7 @@ from engine.advisor.batch_finder import WORKER, create_trial_job, describe_resul
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
 from engine.contract.advice import FINDING, BatchFound, FinderRequest
 from engine.contract.job import Job
-from engine.contract.messages import Progress
+from engine.contract.messages import Progress, Refused
 from engine.system import paths
 from tests.support.deep import write_deep_model
 
@@ -61,6 +61,7 @@ def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS)
     lines = run_limited(["-m", "engine.advisor"], request, cap, folder, kind).splitlines()
     *progress, last = map(FINDING.decode, lines)
     assert all(isinstance(message, Progress) for message in progress)
+    assert not isinstance(last, Refused), last.problems
     found = last.answer
     assert isinstance(found, BatchFound)
     assert not list(folder.glob("footplate-*"))
@@ -79,7 +80,7 @@ from pathlib import Path
 import msgspec
 from engine.advisor.workers import import_for, run_workers
 from engine.contract.job import Job
-from engine.contract.messages import Progress
+from engine.contract.messages import Progress, Refused
 job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
 import_for(job)
 with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +159,8 @@ def test_finder_is_within_ten_percent_of_bisection(kind: int, cap: int, job: Job
 @pytest.mark.timeout(900)
 def test_finder_gives_remedy_if_nothing_fits(job: Job, tmp_path: Path) -> None:
     large = job.with_fields(image_size=4096)  # 1.3 GB each
-    found = find_under(BASE_BYTES + 1_000_000_000, large, tmp_path)
+    # With 150 MB less, the stack of a thread sometimes doesn't fit, which isn't recognized as a lack of memory.
+    found = find_under(BASE_BYTES + 1_150_000_000, large, tmp_path)
     assert found.largest is None
     assert "Even a batch of" in found.why
     assert "smaller image size" in found.remedy
