@@ -53,7 +53,8 @@ class FileSplit:
     def select(self, is_selected: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
         """Return a split with only the images for which `is_selected`, bool [n], is True.
 
-        `is_drawn` is True if the new split does not exist in the folder. It then has no strays.
+        `is_drawn` is True if the new split is sampled from the training samples and does not exist in the folder. It
+        then has no strays.
         """
         strays = Files.of() if is_drawn else self.strays
         return FileSplit(self.files.select(is_selected), self.labels[is_selected], strays, is_drawn)
@@ -75,7 +76,7 @@ class IdxSplit:
     def select(self, is_selected: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
         """Return a split with only the images for which `is_selected`, bool [n], is True.
 
-        `is_drawn` is True if the new split does not exist in the folder.
+        `is_drawn` is True if the new split is sampled from the training samples and does not exist in the folder.
         """
         rows: Labels = np.arange(len(is_selected)) if self.rows is None else self.rows
         return IdxSplit(self.images, self.labels[is_selected], rows[is_selected], is_drawn)

@@ -85,5 +85,5 @@ def create_crashed_state(cause: str) -> Nvml:
 
 
 def explain_failure(detail: str) -> tuple[NvmlStatus, str]:
-    """Return the status "error" and an explanation of any other NVML error. `detail` is NVML's message."""
+    """Return the status "error" and an explanation of an error without a known cause. `detail` is the error's message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

@@ -77,7 +77,10 @@ class NvmlWatch:
         self._silent_since: float | None = None  # last message of any reader, or the first start
 
     def poll(self) -> None:
-        """Process the reader's messages, and start or replace the reader if necessary. Never blocks."""
+        """Process the reader's messages, kill it if it has been silent for too long, and start it if none is running.
+
+        Never blocks. A failed reader is replaced in a later call, after a pause and the exit of all killed readers.
+        """
         now = time.monotonic()
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":

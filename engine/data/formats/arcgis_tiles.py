@@ -49,7 +49,10 @@ def _read_classes(root: ElementTree.Element) -> list[str]:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the classes in their XML files. Names come from ArcGIS's list of classes, if any."""
+    """Return the images with the classes in their XML files.
+
+    If there is a definition file of ArcGIS with the names of the classes, these names are used.
+    """
     titles: dict[str, str] = {}  # by class value
     definition = read_arcgis_classes(tree.root)
     if definition is not None:

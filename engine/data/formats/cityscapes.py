@@ -84,7 +84,7 @@ def _make_detections(variant: str, files: _Files) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with masks of the evaluated labels, or with the objects that are annotated one by one."""
+    """Return the images with their objects for the kind "instances", or else with masks of the evaluated labels."""
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
@@ -144,7 +144,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
 
 
 def _find_kitti_files(tree: Tree, splits: Mapping[str, str]) -> _Files:
-    """Return the images and masks in KITTI's folders. `splits` maps splits to folders."""
+    """Return the images and masks of KITTI. `splits` maps each split to the folder with its images and masks."""
     masks, instances = (
         {
             split: _pair(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")

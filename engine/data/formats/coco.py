@@ -150,9 +150,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
-    """Return the kinds of annotations that can be read from COCO annotations without shapes, which label images.
+    """Return the kinds of annotations in COCO files whose annotations have no shapes and label entire images.
 
-    `annotations` are pairs of a file name and an annotation. An image with several labels rules out the kind "classes".
+    These are "classes" and "labels", or only "labels" if an image has several labels. `annotations` are pairs of a file
+    name and an annotation.
     """
     image_counts = Counter((name, str(each["image_id"])) for name, each in annotations)
     return ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
@@ -396,7 +397,7 @@ def _read_outline(
 
 
 def _is_empty(content: msgspec.Raw) -> bool:
-    """Return True if JSON is null or an empty list, which may contain empty lists."""
+    """Return True if JSON text is null or a list without values, such as [] or [[], []]."""
     return bytes(content) == b"null" or not bytes(content).strip(b"[] \t\r\n")
 
 

@@ -180,7 +180,10 @@ def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
 
 
 def _find_column(names: Sequence[str], candidates: Sequence[str], box: Sequence[int]) -> int | None:
-    """Return the index of the first of the `candidates` in `names`, except the columns of the box, or None."""
+    """Return the index in `names` of the first of the `candidates` that occurs there, or None if none does.
+
+    Indices in `box`, which are those of the box, are not returned.
+    """
     indices = (names.index(name) for name in candidates if name in names)
     return next((index for index in indices if index not in box), None)
 
@@ -203,7 +206,8 @@ def _guess_columns(table: Table) -> Columns | None:
 def _find_forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
     """Return the possible orders of the four numbers in boxes (see `Columns.form`).
 
-    If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
+    If the columns determine the order, it is the only one. Otherwise, all orders are returned that fit the boxes in the
+    first rows and the sizes of their images.
     """
     if used[0].columns.form != "list":
         return [used[0].columns.form]
@@ -244,7 +248,7 @@ def find_fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | 
 def read_numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
     """Return the four numbers of each box in a row of a table, or None if a number can't be read.
 
-    They are in the order of the table. An image without objects has no boxes.
+    The numbers are in the same order as in the row. For an image without objects, the result is [].
     """
     cells = [row[column] for column in columns.box]
     if len(cells) == 1:
@@ -397,10 +401,10 @@ def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[s
 
 
 def _find_listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Return the content of a table with two columns that lists all of `names` in its first column.
+    """Return the second column of a table with two columns, keyed by the first column, which must contain all `names`.
 
-    It is keyed by the first column. Open Images has such a table with the titles of classes, and RetinaNet with their
-    numbers. Returns {} if there is no such table.
+    In the tables of Open Images, the second column has the titles of classes, and in those of RetinaNet, their numbers.
+    Returns {} if no table in `folders` contains all names.
     """
     for folder in folders:
         for file_name in tree.files(folder, ".csv"):

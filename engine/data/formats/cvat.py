@@ -97,7 +97,11 @@ def _count_max_tags(tree: Tree, path: str) -> int:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their shapes or tags from all XML files. A file that can't be read is reported."""
+    """Return the images from all XML files with their annotations of the given kind.
+
+    For "boxes" and "instances", the shapes are read, and for "classes" and "labels", the tags. A file that can't be
+    read becomes a problem.
+    """
     found = ShapeCollection(tree)
     meta = _Meta()
     for path in _find_files(tree):
@@ -221,7 +225,7 @@ def _read_numbers(element: ElementTree.Element, *names: str) -> list[float]:
 
 
 def _read_rotation(element: ElementTree.Element) -> float:
-    """Return the clockwise rotation of a shape in degrees, 0 if it is not stated. Raises Unfit for other text."""
+    """Return the clockwise rotation of a shape in degrees, or 0 without one. Raises Unfit if it is not a number."""
     return _read_numbers(element, "rotation")[0] if element.get("rotation") else 0.0
 
 

@@ -21,7 +21,7 @@ _TABLES, _YAML = (".csv", ".tsv", ".jsonl", ".ndjson"), (".yaml", ".yml")
 
 
 class _Lists(msgspec.Struct):
-    """Top-level JSON object of COCO and similar formats. If it has these entries, they must be lists."""
+    """Top-level JSON object of COCO and similar formats, whose fields are optional but must be lists."""
 
     images: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     annotations: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
@@ -60,7 +60,7 @@ def _check_json(path: str) -> None:
 
 
 def _check_yaml(path: str) -> None:
-    """Raise Unfit, OSError or UnusableFile if a YAML file doesn't describe anything."""
+    """Raise Unfit if a YAML file is empty or has no keys with values, and OSError or UnusableFile if it can't be read."""
     if not read_yaml(path):
         raise Unfit("it has no keys with values" if read_text(path, MAX_YAML_BYTES).strip() else "it is empty")
 

@@ -37,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotated quadrilaterals as outlined objects, or the upright boxes around them."""
+    """Return the images with their quadrilaterals as outlines or, for the kind "boxes", with upright boxes around them."""
     splits = pair_by_folder(tree, TextFiles(tree))
     parsed, problems = read_annotated(tree, by_folder=splits, splits=splits, parse=parse, lists=NOT_ANNOTATIONS)
     images = {

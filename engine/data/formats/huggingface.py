@@ -72,7 +72,7 @@ class _Metadata:
 def _detect(tree: Tree) -> list[Detection]:
     """Detect metadata files with boxes, classes or labels, and Parquet shards with images.
 
-    If reading them takes pyarrow, which is missing, the only detection says how to install it.
+    If there are Parquet files but pyarrow is missing, the only detection explains how to install it.
     """
     metadata, shards = _find_files(tree)
     readable = [(folder, name) for folder, name in metadata if not name.endswith(".parquet") or parquet.is_installed()]
@@ -364,7 +364,10 @@ def _is_box(box: Any) -> bool:
 
 
 def _make_shapes(objects: Any, names: Sequence[str], form: str, place: str, faults: list[str]) -> list[Shape]:
-    """Convert the boxes in a table cell to shapes. For each unusable box, `place` is appended to `faults`."""
+    """Convert the boxes in a table cell to shapes. For each unusable box, `place` is appended to `faults`.
+
+    `names` are the class names by number, and `form` is the order of the numbers in a box (see `csv_boxes.Columns`).
+    """
     found = []
     for box, label in _pair_boxes(objects) or ():
         name = _read_name(label, names)
@@ -421,7 +424,11 @@ def _read_first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from Parquet files with images, from metadata files with boxes, or from tables of labels."""
+    """Return the images with their annotations.
+
+    The detection determines if they are read from Parquet files with images, from metadata files with boxes, or from
+    tables of labels.
+    """
     if isinstance(detection.source, _Shards):
         return _read_shards(tree, detection.source, kind)
     if isinstance(detection.source, _Metadata):

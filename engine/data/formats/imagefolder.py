@@ -37,7 +37,8 @@ _NESTED = 6
 class _ClassFolder(NamedTuple):
     """Files in the folder of a class.
 
-    For each folder inside it, `images` lists the images, and `strays` the files without an image extension.
+    `images` has one list of the images in each folder: the class folder itself and the folders below it. `strays` has
+    such lists of the files without an image extension.
     """
 
     images: list[Listing]
@@ -150,8 +151,8 @@ def _warn_about_unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
 def _find_split_folders(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
     """Return the folders of splits, keyed by split.
 
-    A folder without subfolders is left out, since it may be a class named like a split. Warnings about superfluous
-    folders are appended to `problems`.
+    A folder without subfolders is left out, since it may be a class named like a split. If several folders
+    are named like the same split, the first one is returned, and warnings about the others are appended to `problems`.
     """
     found: dict[str, str] = {}
     for name in tree.folders():

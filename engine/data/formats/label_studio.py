@@ -78,7 +78,11 @@ class _TaskContent:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect exports of Label Studio. The kinds of annotations depend on the first tasks, or on words in the files."""
+    """Detect exports of Label Studio.
+
+    The kinds of annotations are those of the first tasks. If none of these tasks is annotated, they are inferred from
+    words in the files.
+    """
     paths = _find_files(tree, is_sample_enough=True)
     if not paths:
         return []
@@ -93,7 +97,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their regions as boxes or outlined objects, or with their choices as classes or labels."""
+    """Return the images with their annotations of the given kind.
+
+    For "boxes" and "instances", the regions are read, and for "classes" and "labels", the choices about entire images.
+    """
     found = ShapeCollection(tree)
     with_further: list[str] = []
     for path in _find_files(tree):
@@ -265,7 +272,8 @@ def _add_task(found: ShapeCollection, path: str, task: _Task, kind: str) -> None
 def _find_image(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
     """Return the full path of a task's image, or None if it is not in the dataset.
 
-    An uploaded image may also have its original name. `near` is the folder of the export.
+    Label Studio adds a prefix to the names of uploaded images. Names are tried with and without the prefix. `near` is
+    the folder of the export.
     """
     if task.image.startswith("data:"):  # the export contains the image itself
         return None
@@ -341,9 +349,10 @@ def _has_geometry(value: dict[str, Any]) -> bool:
 
 
 def _make_shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
-    """Convert a region to a shape, given its label and the height and width of the image. Raises Unfit.
+    """Convert a region to a shape, given its label and the height and width of the image.
 
-    The coordinates in `value` are percentages of the image's width and height.
+    The coordinates in `value` are percentages of the image's width and height. Raises Unfit if the region is invalid or
+    has no area.
     """
     height, width = size
     if value.get("format") == "rle" or "rle" in value:

@@ -63,7 +63,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their shapes as boxes or outlined objects, or with their flags as classes or labels."""
+    """Return the images with their annotations of the given kind.
+
+    For "boxes" and "instances", the shapes are read, and for "classes" and "labels", the flags of the images.
+    """
     found = ShapeCollection(tree)
     without_image: list[str] = []
     paths = list(tree.find(".json"))
@@ -98,7 +101,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _create_embedded_problem(files: Sequence[str], *, has_others: bool) -> Problem:
-    """Return the problem that images are only embedded in JSON files. It is an error if there are no other images."""
+    """Return a warning that some images exist only inside JSON files, or an error if the dataset has no other images.
+
+    `files` are the paths of these JSON files.
+    """
     message = f"{count_sentence(files, 'image')} only embedded in JSON files: {first_names(files)}."
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
     if has_others:
@@ -215,7 +221,10 @@ def _convert(shape_type: str, name: str, shape: dict[str, Any], size: tuple[int,
 
 
 def _read_mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
-    """Convert a mask that is embedded as an image and placed with its upper left corner at `corner`. Raises Unfit."""
+    """Convert an embedded mask, whose upper left corner is at `corner` in the image, to a shape of the class `name`.
+
+    `size` is the height and width of the image. Raises Unfit if it is None or the mask is invalid.
+    """
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(shape.get("mask"), size)

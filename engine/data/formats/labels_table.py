@@ -81,8 +81,8 @@ class LabelCollection:
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
         """Add the labels in a row of a table to the image called `name`. An image may have several rows.
 
-        `repeated` is True if other rows of the table have the same image name. An image that is missing, that several
-        names may mean, or that has different labels is recorded.
+        `repeated` is True if other rows of the table have the same image name. An image is recorded for a warning if it
+        is missing, if its rows have different labels, or if rows with another name refer to it.
         """
         path = self.images.find(file, name, split)
         if path is None:
@@ -100,7 +100,7 @@ class LabelCollection:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their classes or labels from the tables that `detect_in` has found."""
+    """Return the images with their classes or labels from the tables that the detection has found."""
     chosen: ChosenTables = detection.source
     collected = LabelCollection(TableImages(tree))
     if chosen.unused:
@@ -142,7 +142,10 @@ def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollectio
 
 
 def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelCollection) -> None:
-    """Report yes/no flags of labels that are -1 (uncertain), or blank although other cells contain words for "no"."""
+    """Add warnings about yes/no flags of unknown value to the problems of `collected`.
+
+    These are the value -1 (uncertain), and blank cells if other cells contain words for "no".
+    """
     head = group.files[0].table.head
     uncertain: Counter[str] = Counter()  # number of cells with -1 by label
     for column in labeling.flag_columns:

@@ -115,7 +115,11 @@ def _find_pairs(tree: Tree, version: _Version, mask_folder: str) -> dict[str, Pa
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with masks of the evaluated labels, or with the objects of labels that have objects."""
+    """Return the images with their annotations.
+
+    For the kind "instances", these are the objects of the labels that have objects, and for the kind "masks", the masks
+    of the evaluated labels.
+    """
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     pairs_by_split = pairs["labels" if kind == "masks" else "instances"]

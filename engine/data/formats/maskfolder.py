@@ -86,7 +86,7 @@ _OTHERS = (
 
 
 class _Source(NamedTuple):
-    """Data that `detect` passes on to `read`.
+    """Folders to read, which `detect` passes on to `read`, and the sampled properties of the masks.
 
     `class_name` is the class of the objects if the masks number objects.
     """
@@ -197,7 +197,7 @@ def _find_doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[st
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks, or with the objects that their masks number."""
+    """Return the images with their masks or, for the kind "instances", with the objects that the masks number."""
     candidate, sample, class_name = detection.source
     problems = candidate.pairs.describe_unpaired("a mask", "masks")
     if candidate.folders_without_pairs:

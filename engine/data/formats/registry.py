@@ -266,7 +266,11 @@ def _check_leader(
     leaders: Sequence[Reading],
     kinds: Sequence[str],
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the first of the `leaders` with warnings, or a dataset with only an error or a question to the user.
+    """Return the first of the `leaders` with warnings, or a dataset that has only a problem if it can't be used.
+
+    The problem is an error if evidence for another kind of annotations is stronger than for folders of classes. It is a
+    question to the user if there is evidence against the leader, or if several sources of classes may contradict each
+    other.
 
     Args:
         tree: Listing of the dataset.

@@ -46,9 +46,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their shapes as boxes or outlined objects, or with their tags as classes or labels.
+    """Return the images with their annotations of the given kind.
 
-    The split comes from the folder or, if it names none, from a tag such as "train".
+    For "boxes" and "instances", the shapes are read, and for "classes" and "labels", the tags. The split comes from the folder or, if it names none, from a tag such as "train".
     """
     found = ShapeCollection(tree)
     classes, tags = _read_declared(tree)
@@ -177,7 +177,7 @@ def _read_shapes(entries: list[Any], path: str, size: Size | None, found: ShapeC
 
 
 def _iterate_rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
-    """Yield the points (x, y) of an object's outer ring, and then those of each hole. Raises Unfit."""
+    """Yield the points (x, y) of an object's outer ring, and then those of each hole. Raises Unfit for invalid points."""
     points = entry.get("points")
     points = points if isinstance(points, dict) else {}
     interior = points.get("interior")
@@ -209,7 +209,7 @@ def _make_rectangle(label: str, entry: dict[str, Any], size: Size | None) -> Sha
 
 
 def _make_bitmap(label: str, entry: dict[str, Any], size: Size | None) -> Shape:
-    """Convert an object with an embedded PNG in an image of the given size to a shape. Raises Unfit."""
+    """Convert an object with an embedded PNG to a shape. Raises Unfit if it is invalid or the image's `size` is None."""
     bitmap = entry.get("bitmap")
     bitmap = bitmap if isinstance(bitmap, dict) else {}
     ((left, top),) = parse_points([bitmap.get("origin")])

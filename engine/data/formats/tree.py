@@ -65,9 +65,10 @@ def split_of_file(name: str) -> str:
 
 
 def split_of_table(folder: str, name: str) -> str:
-    """Return the split that the name of a table contains, or else the name of its nearest folder.
+    """Return the split that the name of a table contains as a full word.
 
-    Returns "" if neither does.
+    If the name contains none, the nearest folder on the path `folder` that is named for a split decides. Returns "" if
+    there is none.
     """
     return split_in(name) or next(filter(None, map(split_named, reversed(folder.split(os.sep)))), "")
 
@@ -138,7 +139,7 @@ class Tree:
     def find(self, endings: str | Sequence[str], *, depth: int | None = None) -> Iterator[str]:
         """Yield the paths of all files with one of the extensions, relative to the dataset folder.
 
-        Folders are searched up to `depth` levels deep.
+        Folders are searched up to `depth` levels deep, or all of them if it is None.
         """
         for folder in self.walk(depth=depth):
             yield from (os.path.join(folder, name) for name in self.files(folder, endings))
@@ -191,7 +192,7 @@ class Tree:
         return found
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
-        """Yield `folder` and the folders below it, at most `depth` levels deep.
+        """Yield `folder` and the folders below it, at most `depth` levels deep, or all of them if `depth` is None.
 
         A folder comes before the folders in it, and no folder is visited twice, even if several links lead to it.
         """

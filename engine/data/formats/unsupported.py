@@ -221,7 +221,7 @@ def _detect_without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection
 def detect_videos(tree: Tree) -> Iterator[Detection]:
     """Yield a detection for masks of videos as in DAVIS and YouTube-VOS, or nothing for other folders.
 
-    They may be inside a folder that was created for a split or an archive.
+    The dataset may be in the folder itself or in one of its subfolders, as created for a split or by an archive.
     """
     for base in tree.walk(depth=1):
         annotations = os.path.join(base, "Annotations")

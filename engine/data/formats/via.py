@@ -193,7 +193,10 @@ def _read_names(value: Any) -> list[str]:
 
 
 def _iterate_entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
-    """Yield the images in the file `name` with their regions. Problems are added to `faults` or `problems`."""
+    """Yield the images in the file `name` with their regions.
+
+    Invalid entries are added to `faults`, and an error to `problems` if the file can't be read.
+    """
     if suffix(name) == ".csv":
         yield from _iterate_csv_entries(tree.path(name), name, faults, problems)
         return

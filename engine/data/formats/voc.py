@@ -82,7 +82,10 @@ FilesByImage = dict[str, list[_File]]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect XML files in VOC's format, in a sample, or in a larger one if the first one contains no objects."""
+    """Detect XML files in VOC's format by reading a sample of the files.
+
+    If the sample contains no objects, a larger one is read.
+    """
     paths = _find_files(tree)
     valid, others, boxes, objects = _count_files_and_objects(tree, sample_evenly(paths, SAMPLED))
     if valid and not objects and len(paths) > valid + others:  # there are more files

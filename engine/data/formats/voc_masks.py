@@ -88,7 +88,7 @@ def _find_first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the listed images with their masks, or with the objects that their masks number."""
+    """Return the listed images with their objects for the kind "instances", or else with their masks of classes."""
     source: _Source = detection.source
     if kind == "instances":
         return _read_instances(tree, source)

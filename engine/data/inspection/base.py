@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 def select_splits(found: RecognizedDataset, split_type: type[SplitT]) -> list[tuple[str, SplitT]]:
-    """Return the training and validation splits of this type, each preceded by its name "train" or "val"."""
+    """Return the training and validation split if they have this type, each preceded by its name "train" or "val"."""
     named_splits = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in named_splits if isinstance(split, split_type)]
 
@@ -98,7 +98,8 @@ class MemoryGate:
 class FileChecker:
     """Counter for checked files that reports the progress and the unusable files.
 
-    `total` is the number of files in all splits.
+    `total` is the number of files in all splits. `progress` receives the number of checked files and `total`, and
+    `leave_out` the path of an unusable file and the reason.
     """
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
@@ -139,9 +140,11 @@ class FileChecker:
 def start_inspection(
     found: RecognizedDataset, split_type: type[SplitT], progress: Progress, leave_out: LeaveOut
 ) -> tuple[list[tuple[str, SplitT]], Inspection, FileChecker]:
-    """Return the training and validation splits of this type with their names, an `Inspection`, and a `FileChecker`.
+    """Return the splits to inspect, an `Inspection` to fill in, and a `FileChecker` for the files of the splits.
 
-    The `Inspection` only has the number of image channels. The `FileChecker` counts all files of the splits.
+    The splits are the training and validation split, if they have the type `split_type`, each preceded by its name. The
+    `Inspection` has only the number of image channels so far. `progress` and `leave_out` are passed to the
+    `FileChecker`.
     """
     splits = select_splits(found, split_type)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]

@@ -95,8 +95,8 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, d
 def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool:
     """Return True if an image should be decoded to check if it is complete.
 
-    `index` is the index of the image in a split of `count` images, and `sampled` are the indices of images that are
-    always decoded.
+    This is the case if its `index` is in `sampled`, or if it may be incomplete in a split of not too many images.
+    `count` is the number of images in the split.
     """
     return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
 
@@ -105,7 +105,7 @@ def make_report(name: str, classes: Sequence[str], objects: Objects, usable: int
     """Return the report for the split `name` with `usable` readable images.
 
     It has the number of images with each class, the number of objects of each class, and the 5th, 50th and 95th
-    percentile of the objects' sides.
+    percentile of the objects' sides. `is_drawn` is True if the split was sampled from the training images.
     """
     object_counts = np.bincount(objects.labels, minlength=len(classes))
     _, labels_of_images = np.unique(np.stack([objects.images, objects.labels]), axis=1)  # each pair once

@@ -67,7 +67,9 @@ class DecodePool:
 
 
 class ImageSource:
-    """Source of the decoded images of a split, in batches of uint8 [n, C, s, s] with the images' channels and planes.
+    """Source of the decoded images of a split, in batches of uint8 [n, C, s, s].
+
+    C counts the channels of the images and their planes (`ImageSet.planes`), which hold a target for each pixel.
 
     For each batch, `decode` is called first and then `gather`. Decoded images are cached, and unreadable ones are
     remembered. Only one thread at a time may call `decode`, `gather` and `close`. All other methods may be called from
@@ -80,7 +82,7 @@ class ImageSource:
         threads: Number of decoding threads.
         on_unreadable: Callback that receives the path of an unreadable image and the reason. It is called once for each
             such image, from any thread.
-        cache: `Job.data.picture_cache`.
+        cache: Place for the decoded images: "memory", "disk", "off", or "auto" to choose one of these.
         on_chosen: Callback that receives the chosen cache and the reason (see `cache_policy.OnChosen`).
         stretched: True to stretch images to a square with `ImageSet.load_stretched`. `aspects` then returns their
             original aspect ratios.

@@ -75,7 +75,7 @@ class BatchLoader(Loader[Slot]):
         memory_format: Memory format of the inputs.
         on_stage_end: Callback for measuring times. It is called in the consumer's thread with "data", "transfer" and
             "augment" after these stages of each batch.
-        cache: `Job.data.picture_cache`.
+        cache: Place for the decoded images: "memory", "disk", "off", or "auto" to choose one of these.
         on_chosen: Callback that receives the chosen cache and the reason.
         finish: Function that makes a last change to each batch, or None for no change.
     """
@@ -164,10 +164,10 @@ class BatchLoader(Loader[Slot]):
         )
 
     def _choose_margin(self, resized: int, *, is_framed: bool) -> int:
-        """Return the margin in pixels with which images are loaded. It is cropped off on the device.
+        """Return by how many pixels the side of loaded images exceeds the model's image size.
 
-        `resized` is the side of images that are not cropped randomly, and `is_framed` is True if the augmentation moves
-        the crop.
+        These pixels are cropped off on the device. `resized` is the side to which images are resized before a center
+        crop, and `is_framed` is True if the augmentation crops randomly instead.
         """
         if self._augmentation is not None and self._are_stretched:
             return round(self._size * self._augmentation.oversampling) - self._size
@@ -230,7 +230,7 @@ class BatchLoader(Loader[Slot]):
             self._on_chosen("device", f"All of them fit on the GPU: {format_bytes(needed_bytes)}.")
 
     def _make_slot(self) -> Slot:
-        """Create a buffer for the largest batch, on a GPU together with a copy there."""
+        """Create a buffer for the largest batch. For training on a GPU, it includes a buffer in the GPU's memory."""
         columns = self._augmentation.columns if self._augmentation is not None else 0
         if self._stream is None:
             return Slot(self._capacity, self._shape, columns)
@@ -298,7 +298,7 @@ class BatchLoader(Loader[Slot]):
         """Crop or augment a batch to the model's image size, and normalize it.
 
         Args:
-            pixels: Loaded images and planes, uint8 [n * tiles, C + planes, s, s].
+            pixels: Loaded images and their planes (targets for each pixel), uint8 [n * tiles, C + planes, s, s].
             numbers: Index and crop of each image (see `Slot`).
             random: Random numbers on the device, one row for each image.
             draws: Random numbers in main memory, with the meaning of the columns, or None without an augmentation.

@@ -28,7 +28,7 @@ class SampleLoader(Loader["_SampleSlot"]):
     the next readable sample of the split. In validation, it is left out.
 
     Args:
-        samples: The split. It receives the random streams of the sampler.
+        samples: The split. Its `streams` are set to those of the sampler, so that its augmentation uses the run's seed.
         sampler: Sampler that chooses this rank's samples for each batch.
         threads: Number of threads that load samples.
         device: Device of the batches.

@@ -24,7 +24,10 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def fit_statistics(statistics: Statistics, channels: int) -> Statistics:
-    """Return statistics for this number of channels: unchanged if they have it, otherwise their average for each."""
+    """Return the mean and standard deviation of each of `channels` channels.
+
+    `statistics` are returned if they have this number of channels. Otherwise, every channel gets their averages.
+    """
     mean, std = statistics
     if len(mean) == channels:
         return statistics
@@ -153,8 +156,8 @@ class ResizePlacement(NamedTuple):
 class Transforms:
     """Transforms of batches on the device, using the random numbers from an `Augmentation`.
 
-    `outside` holds the value of each plane for the area around an image. The channels of this area are black, or repeat
-    the image's outermost pixels if `extends_edges` is True.
+    `outside` holds the value of each plane (target for each pixel) for the area around an image. The channels of this
+    area are black, or repeat the image's outermost pixels if `extends_edges` is True.
     """
 
     def __init__(

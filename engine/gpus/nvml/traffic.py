@@ -146,7 +146,10 @@ class NvLinks:
         return msgspec.structs.replace(link, received_bytes_per_s=received, sent_bytes_per_s=sent)
 
     def _update_rate(self, field: Field, values: dict[Field, float], at: float) -> float | None:
-        """Record the value of the counter `field`. Return its bytes per second since the previous one, or None."""
+        """Record the value of the counter `field`, and return the bytes per second since the previous value.
+
+        Returns None if one of these values is missing or the counter has decreased.
+        """
         number, _link = field
         counted = values.get(field)
         if counted is not None and number in KIB_FIELDS:

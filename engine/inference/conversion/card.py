@@ -37,7 +37,8 @@ def compose_model_card(
 ) -> str:
     """Return the text of the model card for a folder with `files`. Those in `compared` were compared with the model.
 
-    `library` can load the weights. It is None if there is none or no weights were written. `commands` are suggestions.
+    `library` can load the weights. It is None if there is none or no weights were written. `commands` are suggested to
+    the reader as next steps.
     """
     planned = model.run.read_plan()
     sections = [

@@ -166,7 +166,7 @@ class _RCNN(_StaticDetector):
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the best boxes, with a mask for each if the detector has masks."""
+        """Return the best detections as rows (see `_concatenate`), with masks as extra outputs if the detector has masks."""
         images = self._pad_to_stride(inputs)
         feature_maps = self.plain.backbone(images)
         feature_maps = {"0": feature_maps} if isinstance(feature_maps, Tensor) else feature_maps
@@ -241,7 +241,7 @@ class _AnchorDetector(_StaticDetector):
     """Detectors that classify each anchor on each level. The code follows RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the detections in images [n, channels, height, width]: the best of the candidates of all levels."""
+        """Return the best detections of all feature levels as rows (see `_concatenate`)."""
         plain = self.plain
         outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
         scores, deltas = self._compute_scores(outputs), outputs["bbox_regression"]
@@ -289,10 +289,10 @@ class _Fcos(_AnchorDetector):
 
 
 class _Ssd(_StaticDetector):
-    """SSD and SSDlite, class by class. The code follows `SSD.postprocess_detections`."""
+    """SSD and SSDlite with fixed shapes. The code follows `SSD.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Select the best candidates of each class, and then the best boxes of all classes."""
+        """Return the best detections of all classes as rows (see `_concatenate`), after selecting the best of each class."""
         plain = self.plain
         outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
         scores = outputs["cls_logits"].softmax(2)[:, :, 1:].transpose(1, 2)  # [n, classes, anchors]

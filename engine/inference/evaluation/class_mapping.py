@@ -73,10 +73,11 @@ def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[Rec
 
 
 def _match_derived_names(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of a folder's classes, or the model's names for the same mask values if names are derived.
+    """Return the names of a folder's classes to compare with those of the model.
 
-    Names such as "class 7" are derived from mask values. So are background and foreground, for a folder with two
-    values. Derived names depend on the values that occur in a folder, so classes are then matched by value.
+    These are `names`, unless they and the model's names are derived from mask values, such as "class 7", or
+    "background" and "foreground" for two values. Derived names depend on the values that occur in a folder. They are
+    therefore replaced with the model's names for the same values, which are in `code`.
     """
     model_names = {int(match[1]): name for name in classes if (match := _DERIVED_NAME.fullmatch(name))}  # by mask value
     are_model_names_derived = len(model_names) == len(classes)
@@ -103,7 +104,7 @@ def _renumber_code(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
 
 
 def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Replace the class c of each file by the model's class `numbers[c]`, and drop files of unknown classes."""
+    """Return a split in which the class c of a file is replaced by `numbers[c]`, without files of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     return _RenumberedSplit(
@@ -112,7 +113,7 @@ def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbe
 
 
 def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Replace the class c of each image by the model's class `numbers[c]`, and drop images of unknown classes."""
+    """Return a split in which the class c of an image is replaced by `numbers[c]`, without images of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     rows = np.arange(len(labels)) if split.rows is None else split.rows
@@ -120,7 +121,10 @@ def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered
 
 
 def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Move the label column c to the column `numbers[c]` of the model's `classes` labels, and drop unknown labels."""
+    """Return a split in which the label c is replaced by `numbers[c]`, without unknown labels.
+
+    `classes` is the number of the model's labels.
+    """
     labels = np.zeros((len(split.files), classes), np.bool_)
     is_known = numbers != UNKNOWN
     labels[:, numbers[is_known]] = split.labels[:, is_known]
@@ -128,7 +132,7 @@ def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renum
 
 
 def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Replace the class c of each box by the model's class `numbers[c]`. Drop and count boxes of unknown classes."""
+    """Return a split in which the class c of a box is replaced by `numbers[c]`, without boxes of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
@@ -144,9 +148,9 @@ def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumber
 
 
 def _renumber_instances(split: InstanceSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Replace the class c of each object by the model's class `numbers[c]` when it is read.
+    """Return a split that replaces the class c of an object by `numbers[c]` when the object is read.
 
-    Dropped objects aren't counted, since the objects are not read here.
+    Objects of unknown classes are dropped then, so they are not counted here.
     """
     return _RenumberedSplit(replace(split, sources=[_RenumberedSource(source, numbers) for source in split.sources]), 0)
 

@@ -209,7 +209,11 @@ def _choose_split(
 
 
 def _choose_default_split(splits: Collection[SplitName], *, is_trained_on: bool) -> EvaluationSplit:
-    """Return the validation split of the dataset used for training, or the best split of another folder."""
+    """Return "val" for the dataset used for training.
+
+    For another folder, return "test" if it has a test split, otherwise "val" if it has a validation split, or else
+    "all".
+    """
     if is_trained_on or ("val" in splits and "test" not in splits):
         return "val"
     return "test" if "test" in splits else "all"

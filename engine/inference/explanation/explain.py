@@ -281,7 +281,8 @@ Floats = npt.NDArray[np.float32]
 def find_visible_box(view: View, size: tuple[int, int], side: int) -> Box:
     """Return the region of an image that was visible in the model's square input, in pixels of the image.
 
-    `view` is the position of the image in the input, and `size` the height and width of the image.
+    `view` is the position of the image in the input, `size` the height and width of the image, and `side` the side of
+    the input in pixels.
     """
     left, top, right, bottom = view.convert_boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom

@@ -36,8 +36,8 @@ class AnnotationReader(Generic[ImageT]):
 
     The name of a file determines its split. If a folder has several files for one split, those with `preferred` in
     their names are read, or all of them if none has this word. Files without a split are not read if there is a
-    training split. Each image is added only once to a split. An image is not added without a split if a split already
-    contains it.
+    training split. Each image is added only once to a split. Images from files without a split are left out if
+    any split already contains them.
 
     Attributes:
         tree: Listing of the dataset.

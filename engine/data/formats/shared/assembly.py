@@ -170,7 +170,10 @@ def _select_classes(classes: tuple[str, ...], splits: dict[str, Any], used: np.n
 
 
 def _prepare_labels(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
-    """Return `classes` and `splits` unchanged. If there are too many labels or none, append an error to `problems`."""
+    """Check the number of labels, and return `classes` and `splits` unchanged.
+
+    An error is appended to `problems` if there are no labels, or too many for the number of images.
+    """
     largest = max((count_samples(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
         message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."

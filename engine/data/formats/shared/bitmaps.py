@@ -54,10 +54,10 @@ def make_patch_shape(
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:
-    """Decode a mask, bool [h, w], from a PNG in base64, which may be compressed with zlib. Raises Unfit.
+    """Decode a mask, bool [h, w], from a PNG in base64, which may be compressed with zlib.
 
     The mask consists of the pixels that are not fully transparent, or of the nonzero pixels if the PNG has no
-    transparency. It must not exceed `size`, the height and width of the image.
+    transparency. Raises Unfit if it can't be decoded, or is larger than `size`, the height and width of the image.
     """
     if not isinstance(text, str):
         raise Unfit("its mask is missing")
@@ -96,7 +96,7 @@ def decode_runs(counts: Sequence[int], height: int, width: int) -> Mask:
 
 
 def decode_brush(content: Any, height: int, width: int) -> Mask:
-    """Decode a mask, bool [height, width], from Label Studio's brush data. Raises Unfit.
+    """Decode a mask, bool [height, width], from Label Studio's brush data. Raises Unfit if the data are invalid.
 
     The data are packed RGBA pixels whose alpha channel is the mask. The encoding is that of the package
     @thi.ng/rle-pack. The header has 32 bits for the number of values, 5 bits for the bits per value minus 1, and 4

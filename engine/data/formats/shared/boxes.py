@@ -87,7 +87,7 @@ class BoxSplit:
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> BoxSplit:
         """Return a split with only the images for which `which`, bool [n], is True.
 
-        `is_drawn` is True if the new split does not exist in the folder.
+        `is_drawn` is True if the new split is sampled from the training samples and does not exist in the folder.
         """
         counts = np.diff(self.bounds)
         rows = np.repeat(which, counts)

@@ -99,9 +99,9 @@ def find_evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]
 
 
 def _find_role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence against classes, as phrases for the user, if names of folders denote other things than classes.
+    """Yield evidence against classes, as phrases for the user, if folders are named for splits or for roles.
 
-    These are splits, and the role of the files in a folder, such as "masks".
+    A role is what the files in a folder are for, such as "masks".
     """
     splits = [name for name in names if split_named(name)]
     # A single such folder among many may be a class.
@@ -153,9 +153,9 @@ def _describe_validation_folders(names: Sequence[str], total: int) -> Iterator[s
 
 
 def _describe_parts(names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence against classes, as a phrase for the user, if the names of the folders have another pattern.
+    """Yield evidence against classes, as a phrase for the user, if the folders seem to be parts or copies of a dataset.
 
-    Such folders are numbered parts of a dataset, copies in several sizes, or images from several cameras.
+    Their names then follow a pattern: numbered parts, several sizes of the same images, or several cameras.
     """
     words = [[word for word in _split_words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
@@ -249,10 +249,10 @@ def _has_image(base: str, stems: Set[str]) -> bool:
 def find_annotation_folder(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()
 ) -> str:
-    """Return the first folder next to the class folders that contains annotations for the images or the class folders.
+    """Return the first folder next to the class folders that contains annotation files, or "" if there is none.
 
-    The class folders `names` are in the folders `roots`. `stems` are the names of images without extensions. Returns ""
-    if there is no such folder.
+    Files of certain types always count. Other types count if files are named like images (`stems`, without extensions)
+    or like class folders (`names`). `roots` are the folders that contain the class folders.
     """
     annotated_names = stems | set(names)
     for root in roots:
@@ -292,7 +292,7 @@ def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[s
 def _find_reason_to_pair(
     tree: Tree, roots: Sequence[str], first: str, second: str, *, compare_pixels: bool
 ) -> str | None:
-    """Return a phrase with more evidence that two folders with the same file names belong together.
+    """Return a phrase with the evidence that two folders with the same file names hold images of the same things.
 
     The phrase is "" if the names of the folders suffice as evidence. Returns None without any evidence. The pixels of
     the images are compared only if `compare_pixels` is True.
@@ -370,7 +370,7 @@ def _make_thumbnail(path: str) -> npt.NDArray[np.float64] | None:
 
 
 def _list_siblings(folder: str) -> Sequence[str]:
-    """Return the names of the folders next to the full path `folder` and its own name, or [] if they can't be read."""
+    """Return the names of all folders in the parent of `folder` (a full path), or [] if it can't be read."""
     try:
         return Tree(os.path.dirname(os.path.normpath(folder)) or os.curdir).folders()
     except OSError:

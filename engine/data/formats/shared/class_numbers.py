@@ -36,10 +36,10 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
 
 
 def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -> dict[str, str] | None:
-    """Return a title for each of the classes `names` if all of them are numbers, in the order of the numbers.
+    """Return a title for each of the classes `names`, which are numbers. The titles are in the order of the numbers.
 
-    The titles are the names in a file in one of `folders`, or else the numbers. Returns None if a class is not a
-    number.
+    A title is the name that a file in one of `folders` gives to the number, or else the number itself. Returns None if
+    a class is not a number.
     """
     if not names or not all(re.fullmatch(r"[0-9]{1,18}", name) for name in names):
         return None
@@ -129,9 +129,9 @@ def _read_table(path: str) -> dict[int, str]:
 def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
     """Number the classes called `names` in the annotations.
 
-    Returns the printable class names in the order of their numbers, and the number of each of `names`. If ArcGIS's
-    definition file in the dataset folder `folder` lists all names, as values or as names, its order and its names are
-    used. Otherwise, the classes are sorted.
+    Returns the printable class names in the order of their numbers, and the number of each of `names`. ArcGIS's
+    definition file in the dataset folder `folder` lists the value and the name of each class. If each of `names` is such
+    a value or name, the names and the order in this file are used. Otherwise, the classes are sorted.
     """
     ordered = sorted(set(names))
     definition = read_arcgis_classes(folder)

@@ -80,9 +80,10 @@ class RotationReport:
 
 
 def find_drawn_image(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
-    """Determine the image on which annotations were drawn.
+    """Return the form of the image on which annotations were drawn: "raw", "upright", "unknown" or "other" (see `Drawn`).
 
-    `sizes` are the heights and widths of the image according to the annotations.
+    `sizes` are the heights and widths of the image according to the annotations. They are compared with the sizes of
+    both forms in `rotation`.
     """
     is_raw = all(size == rotation.raw for size in sizes)
     is_upright = all(size == rotation.size for size in sizes)
@@ -119,7 +120,10 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
 
 
 def _check_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
-    """Determine the image on which boxes were drawn, from their position and from the size in the annotations."""
+    """Return the form of an image on which its boxes were drawn (see `Drawn`).
+
+    It is inferred from the positions of the boxes and from the image size in the annotations.
+    """
     if not image.fractions:
         reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
         in_raw, in_upright = (
@@ -187,7 +191,7 @@ def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> Instanc
 
 
 def _check_source(source: Source, rotation: Rotation) -> Drawn:
-    """Determine the image on which instances were drawn, from the sizes in their annotations."""
+    """Return the form of an image on which its instances were drawn (see `Drawn`), given the sizes in the annotations."""
     try:
         return find_drawn_image(source.sizes(), rotation)
     except Exception:  # a decoder of masks may raise nearly anything; loading the image reports it
@@ -195,7 +199,7 @@ def _check_source(source: Source, rotation: Rotation) -> Drawn:
 
 
 def _rotate_window(window: Window, rotation: Rotation) -> Window:
-    """Return the window of an object in the upright image, given its window in the stored image."""
+    """Convert the pixels of an object (`Window`) in the stored image to those in the upright image."""
     height, width = window.pixels.shape
     edges = np.array([[window.left, window.top, window.left + width, window.top + height]], np.float64)
     ((left, top, _, _),) = turn_edges_upright(edges, rotation.orientation, *rotation.raw).astype(int).tolist()

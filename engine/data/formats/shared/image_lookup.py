@@ -113,9 +113,13 @@ class ImageLookup:
     def _find_by_name(self, parts: list[str], split: str, *, has_extension: bool) -> str | None:
         """Return the full path of the only image with a name in the dataset, or None if not exactly one has it.
 
-        `parts` are the folders and the file name of the image in the annotation file. If `has_extension` is False, the
-        file name may lack the extension. Images in folders of a split other than `split`, or than the split that a folder in
-        `parts` denotes, are left out. A name of several images is added to `ambiguous`.
+        A name of several images is added to `ambiguous`.
+
+        Args:
+            parts: Folders and file name of the image in the annotation file.
+            split: Split of the image, or "" if it is unknown or named by a folder in `parts`. Images in folders of
+                other splits are left out.
+            has_extension: False if the file name may lack the extension.
         """
         if self._paths_by_name is None:
             self._paths_by_name = {}

@@ -54,7 +54,7 @@ The objects of masks with larger values are renumbered first.
 class Instance(NamedTuple):
     """Object in an image.
 
-    `window` holds its pixels, and `label` its class. An `ignored` instance (a crowd of objects that are not separated)
+    `window` is the object's bounding rectangle with a mask of its pixels, and `label` its class. An `ignored` instance (a crowd of objects that are not separated)
     is neither learned nor counted as missed.
     """
 
@@ -239,7 +239,8 @@ class Numbering:
     Attributes:
         factor: Number of values for each label.
         first: Number of the first object of a label. Lower numbers mark regions of objects that are not separated.
-        bare_labels: True if values below `factor` are labels without a number, which mark such regions, too.
+        bare_labels: True if a value below `factor` is itself a label and marks a region of objects that are not
+            separated.
     """
 
     factor: int
@@ -356,7 +357,7 @@ def warn_about_crowds(crowded: Sequence[str]) -> list[Problem]:
 
 
 def read_numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
-    """Return the window of each object in the mask at `path`, which numbers the objects. 0 is background.
+    """Return the rectangle and pixels (`Window`) of each object in a mask file that numbers the objects from 1.
 
     Raises Unfit if the mask does not have the given size (height, width).
     """
@@ -372,9 +373,9 @@ def read_numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
 
 
 def _find_windows(numbers: Values) -> dict[int, Window]:
-    """Return the window of each positive number in a plane, [h, w], keyed by the number.
+    """Return the rectangle and pixels (`Window`) of each positive number in `numbers` [h, w], keyed by the number.
 
-    Raises Unfit if the total area of the windows is too large.
+    Raises Unfit if the total area of the rectangles is too large.
     """
     from scipy.ndimage import find_objects
 
@@ -391,10 +392,10 @@ def _find_windows(numbers: Values) -> dict[int, Window]:
 def _make_instances(
     windows: Iterable[Window | None], objects: Iterable[tuple[int, bool]], height: int, width: int
 ) -> list[Instance]:
-    """Return the instances that have a window, after checking the total area of all windows in an image.
+    """Return the instances of an image, except those whose window is None because they have no pixels.
 
-    `objects` are the class of each instance, and True if it is ignored. `height` and `width` are those of the image.
-    Raises Unfit if the area exceeds the limit.
+    `objects` holds the class of each instance, and True if it is ignored. `height` and `width` are those of the image.
+    Raises Unfit if the total area of the windows, which are rectangles, is too large for the image.
     """
     found: list[Instance] = []
     painted = 0

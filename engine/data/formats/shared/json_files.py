@@ -149,10 +149,11 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
 
 
 def iterate_text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
-    """Yield text from `count` evenly spaced positions in a file, each `length` bytes long.
+    """Yield sections of a text file that start at `count` evenly spaced positions.
 
-    The first sections are longer, so that they cover at least `count * length` bytes, and thus all of a short file.
-    Ends early if reading fails. Raises UnusableFile if the path is not a file.
+    A section has `length` bytes, but those that start within the first `count * length` bytes extend at least to the
+    end of these. The first section thus contains all of a short file. Ends early if reading fails. Raises UnusableFile
+    if the path is not a file.
     """
     try:
         with open_regular(path) as stream:
@@ -312,9 +313,9 @@ class EntryFaults:
 
 
 def select_likely(paths: Sequence[str]) -> list[str]:
-    """Return some of the `paths`, those nearest to the dataset folder first.
+    """Return the `SAMPLED` paths nearest to the dataset folder, followed by an evenly spaced sample of the others.
 
-    A file about all images is usually one of these.
+    A file about all images is usually near the dataset folder.
     """
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
     return [*order[:SAMPLED], *sample_evenly(order[SAMPLED:], SAMPLED)]

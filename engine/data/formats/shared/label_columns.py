@@ -320,7 +320,7 @@ def parse_split(name: str, cell: str) -> str:
 
 
 def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Leave out each of `columns` that repeats another one in other words, such as class numbers next to class names.
+    """Return `columns` without those that repeat another one in other words, such as class numbers next to class names.
 
     Of two such columns, the one with names remains.
     """
@@ -361,7 +361,8 @@ def _find_separator(name: str, profile: Profile) -> str:
 def _is_separator(mark: str, name: str, profile: Profile) -> bool:
     """Return True if the comma or space `mark` separates labels and is not a part of their names.
 
-    Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
+    It separates labels if they are combined in more ways than there are labels, or if all of them are numbers. The words
+    in names such as "golden retriever" occur in fewer combinations.
     """
     divided_cells = [cell.split(mark) for cell in profile.cells if mark in cell]  # the possible labels in each cell
     if not divided_cells or (mark == " " and not _can_be_label_list(name, divided_cells)):
@@ -378,9 +379,10 @@ def _is_separator(mark: str, name: str, profile: Profile) -> bool:
 
 
 def _can_be_label_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
-    """Return True if spaces may separate labels in the column `name`.
+    """Return True if spaces in the column `name` may separate labels instead of the words of one label.
 
-    They may separate numbers, and words if the name of the column is a plural. `cells` holds the words of each cell.
+    This is the case if the column has a usual name for lists of labels, such as "tags", or if all words are numbers.
+    `cells` holds the words of each cell.
     """
     return name in LIST_NAMES or all(word.isdigit() for words in cells for word in words)
 

@@ -232,8 +232,8 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
 def _rate_confidence(group: TableGroup, labeling: Labeling) -> Confidence:
     """Return the confidence that a group of tables contains labels in the given columns.
 
-    It is CERTAIN for flags and if the name of the column shows this, LIKELY if only one column can contain labels, and
-    otherwise WEAK.
+    It is WEAK if several columns may contain labels, CERTAIN for columns of flags and for a column whose name suggests
+    labels, and otherwise LIKELY.
     """
     if not labeling.is_unambiguous:
         return Confidence.WEAK
@@ -367,7 +367,10 @@ def has_row_per_label(group: TableGroup, labeling: Labeling) -> bool:
 
 
 def find_flag_cells(group: TableGroup, columns: Iterable[int], values: frozenset[str]) -> frozenset[str]:
-    """Return the distinct cells of yes/no `columns` whose text is one of `values`, which mean either "yes" or "no"."""
+    """Return the distinct texts in yes/no `columns` that are among `values`, in the spelling of the table.
+
+    `values` are the lower-case words for "yes", or those for "no".
+    """
     return frozenset(
         cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in values
     )

@@ -92,10 +92,10 @@ class MaskSample:
 def detect_masks(
     sample: MaskSample, kinds: tuple[str, ...], *evidence: str, against: str = "", variant: str = "", source: Any = None
 ) -> Detection:
-    """Return the detection of a format whose layout no other format has, given a sample of its masks.
+    """Create the detection of a format with masks that is already recognized by its unique folder layout.
 
-    It is certain, unless the masks do not fit their images, or there is other evidence `against` the format. See
-    `Detection` for the other arguments.
+    Its confidence is CERTAIN, or WEAK if most masks in the `sample` have other sizes than their images or there is
+    evidence `against` the format. See `Detection` for the other arguments.
     """
     other_sizes = "" if sample.fit else "masks of other sizes than their images"
     doubts = tuple(filter(None, (against, other_sizes)))

@@ -29,7 +29,7 @@ class Pairs:
         several: Images with more than one file. None of these files is used.
         same_name: Images whose names differ only in the extension or the folder, so that the image of a file is
             unclear.
-        missing: Names in a list for which no image exists.
+        missing: Names of images that a list of the dataset, such as train.txt, contains but that don't exist.
     """
 
     matched: list[tuple[str, str]] = field(default_factory=list)
@@ -63,12 +63,12 @@ class Pairs:
 
     @property
     def images(self) -> list[str]:
-        """Images that have an annotation file."""
+        """Images of the matched pairs."""
         return [image for image, _ in self.matched]
 
     @property
     def files(self) -> list[str]:
-        """Annotation files of the `images` that have one, in the same order."""
+        """Annotation files of the matched pairs, in the same order as `images`."""
         return [file for _, file in self.matched]
 
     @property

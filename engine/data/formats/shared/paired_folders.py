@@ -212,7 +212,7 @@ class _Index:
             yield below, False
 
     def find_siblings(self, folder: _Folder) -> Sequence[_Folder]:
-        """Return the first of the `others` that are in the same parent folder as an annotation folder."""
+        """Return up to `MAX_SIBLINGS` of the `others` that are in the same parent folder as an annotation folder."""
         return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
 
@@ -350,7 +350,10 @@ def _parse_name(name: str, roles: Roles) -> _PathName:
 
 
 def _normalize(name: str) -> str:
-    """Return a folder name in lower case with "_" between words, without the numbers of tasks in ISIC's names."""
+    """Return a folder name in lower case with "_" between words.
+
+    The numbers of tasks and parts are removed from ISIC's names, since they differ between images and masks.
+    """
     plain = re.sub(r"[ .\-]", "_", name.lower())
     if plain.startswith("isic"):
         plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # those of images and masks differ

@@ -110,7 +110,7 @@ def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
 def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool = False) -> Any:
     """Return a split with only the samples for which `which`, bool [n], is True.
 
-    `is_drawn` is True if the new split does not exist in the folder.
+    `is_drawn` is True if the new split is sampled from the training samples and does not exist in the folder.
     """
     if hasattr(split, "select"):
         return split.select(which, is_drawn=is_drawn)

@@ -130,7 +130,10 @@ class TextFiles:
         return list(dict.fromkeys([*mirrored, folder, *siblings, *shared]))
 
     def _find_label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
-        """Return the folders in `parent` named for annotations whose other words are `tokens`, most likely first."""
+        """Return the names of the folders in `parent` that may contain annotations, most likely first.
+
+        A name consists of a word for annotations and the words `tokens`, such as "train" for "labels_train".
+        """
         found = [
             name
             for name in self._tree.folders(parent)
@@ -164,8 +167,8 @@ def find_image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 def pair_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
     """Return the images in all annotated folders, grouped by split, or under "" if no folder belongs to a split.
 
-    A folder is annotated if one of its images has a text file, or if another folder inside the same folder of images is
-    annotated. If any folder belongs to a split, images without a split are left out.
+    A folder is annotated if one of its images has a text file. If an annotated folder is inside a folder with a name for
+    images, all folders of images inside the latter count as annotated, too. If any folder belongs to a split, images without a split are left out.
     """
     by_folder = {folder: texts.pair_images(folder) for folder in find_image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}

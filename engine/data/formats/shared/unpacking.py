@@ -151,9 +151,9 @@ def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
 
 
 def stable_root(path: str, folder: str) -> str:
-    """Return the beginning of a path that may differ between computers.
+    """Return the leading folders of `path` that may differ between computers.
 
-    This is the folder of the unpacked archives, or else `folder`, the dataset folder.
+    These are the cache folder of the unpacked archives if it contains the file, or else the dataset folder `folder`.
     """
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder

@@ -90,7 +90,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their boxes or outlined objects."""
+    """Return the images with their objects: as boxes for the kind "boxes", otherwise as outlines."""
     definition, columns = detection.source
     search = ImageSearch(tree, definition)
     splits = search.find_splits()
@@ -198,7 +198,10 @@ def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[st
 
 
 def _make_refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    """Return a detection without kinds for YOLO text files with mostly invalid lines. It describes the first of them."""
+    """Return a detection of YOLO text files that can't be read because most of their lines are invalid.
+
+    It has no kinds of annotations, and names the first fault in addition to the `evidence`.
+    """
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
         "Write each line as a class number, then the box's center, width and height divided by the width and "
