@@ -32,7 +32,10 @@ class BatchOutput(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Position of one device among several that share the samples: number `rank` of `world` devices."""
+    """Part of each batch that one device processes.
+
+    `rank` is the device's number, from 0 on, among the `world` devices that divide each batch.
+    """
 
     rank: int = 0
     world: int = 1
@@ -107,7 +110,10 @@ def _create_loader(
     sampler: GlobalBatchSampler,
     on_unreadable: Callable[[str, str], None],
 ) -> Loader[Any]:
-    """Return a loader that preprocesses images or other samples as in validation."""
+    """Return a loader of the batches that `sampler` selects from `samples`, preprocessed as in validation.
+
+    `on_unreadable(path, reason)` is called for each sample that can't be read.
+    """
     job = model.job
     if isinstance(samples, SampleSet):
         return SampleLoader(

@@ -105,7 +105,12 @@ class Tiling(NamedTuple):
 
 
 def place_tiles(length: int, side: int, overlap: float) -> list[int]:
-    """Return evenly spaced start positions of tiles along an axis of `length` pixels."""
+    """Return evenly spaced start positions of tiles with `side` pixels along an axis of `length` pixels.
+
+    The first tile starts at 0, and the last one ends at `length`. Neighboring tiles overlap by at least the fraction
+    `overlap`
+    of their side. If `length` is at most `side`, there is a single tile.
+    """
     if length <= side:
         return [0]
     step = max(1, int(side * (1 - overlap)))
@@ -114,10 +119,11 @@ def place_tiles(length: int, side: int, overlap: float) -> list[int]:
 
 
 def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterator[Tensor]:
-    """Run a model for pixels or lines on a large image, and yield the probabilities in bands from top to bottom.
+    """Run a model that predicts pixels or lines on a large image, and yield probabilities in bands from top to bottom.
 
-    Bands are float32 [k, rows, width]. Values are means over all tiles that contain a pixel, with weights that decrease
-    smoothly from the center of a tile.
+    Bands are float32 [k, rows, width], for the k maps that the model predicts. A probability is the mean over all tiles
+    that
+    contain the pixel, with weights that decrease smoothly from the center of a tile.
     """
     height, width = picture.sides
     tops = place_tiles(height, tiling.side, tiling.overlap)
@@ -146,8 +152,10 @@ def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) ->
 def detect_in_tiles(model: ImageModel, picture: RowReader, tiling: Tiling, threshold: float) -> Objects:
     """Run a detector on a large image, and return the objects from all tiles without duplicates.
 
-    Of overlapping boxes with the same class, the one with the highest score is kept (non-maximum suppression). Boxes
-    that a tile's edge clips are dropped if the complete object was found.
+    Objects with a score below `threshold` are left out. Of overlapping boxes with the same class, the one with the
+    highest
+    score is kept (non-maximum suppression). Boxes that a tile's edge clips are dropped if the complete object was
+    found.
     """
     height, width = picture.sides
     tile_objects: list[tuple[_Tile, Objects]] = []
@@ -191,7 +199,10 @@ def _predict_tile_rows(model: ImageModel, picture: RowReader, tiling: Tiling) ->
     view = model.view(tile_height, tile_width)
 
     def predict(top: int, pixels: Bytes) -> Iterator[_Tile]:
-        """Run the model on the tiles of a row, given its pixels, and yield the tiles with their scores."""
+        """Run the model on a row of tiles, and yield the tiles with their scores.
+
+        `pixels` are the rows of the image that the tiles cover, and `top` is the first of these rows.
+        """
         for first in range(0, len(lefts), tiling.batch_size):
             batch = lefts[first : first + tiling.batch_size]
             outputs = model.outputs(model.inputs([pixels[:, left : left + tile_width] for left in batch])).cpu()

@@ -184,8 +184,9 @@ class TrainedModel:
     ) -> Prediction:
         """Convert the model's output for a sample, on the CPU, to a prediction for an image of `sides` (height, width).
 
-        `threshold` is the minimum score of detections, and minimum probability of labels and lines. Raises TypeError if
-        the sample is not an image.
+        `model_input` is the sample itself, which a custom task may draw its prediction on. `threshold` is the minimum
+        score of
+        detections, and minimum probability of labels and lines. Raises TypeError if the sample is not an image.
         """
         scores = self.objective.compute_scores(output, self.size)
         if isinstance(scores, RawScores):
@@ -345,7 +346,7 @@ def find_checkpoint(run: RunFolder, checkpoint: str) -> Path:
 
 
 def read_plan(run: RunFolder) -> tuple[Job, Planned]:
-    """Return the job and the plan of a run. Raises CannotLoad if the run has none."""
+    """Return the job and the plan of a run. Raises CannotLoad if the job can't be read or no training has started."""
     job, planned = run.job(), run.read_plan()
     if job is None:
         raise CannotLoad(Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run."))

@@ -79,7 +79,7 @@ def _read_frames(source: str) -> Iterator[tuple[Bytes, float]]:
 
 
 def _open_file(cv2: ModuleType, path: str) -> Any:
-    """Open a video file, with FFmpeg if OpenCV includes it.
+    """Return a `cv2.VideoCapture` of a video file, which uses FFmpeg if OpenCV includes it.
 
     Other backends of OpenCV would interpret some file names as patterns or commands.
     """
@@ -141,7 +141,12 @@ class VideoWriter:
 
 
 def _import_opencv() -> ModuleType:
-    """Import OpenCV without its log messages, and with a restriction to `FFMPEG_FORMATS`. Raises NoVideo."""
+    """Import OpenCV, and return the module. Raises NoVideo if it is not installed.
+
+    Environment variables turn its log messages off, and limit FFmpeg to the container formats in `FFMPEG_FORMATS`,
+    unless the
+    user has set them.
+    """
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # broken files are reported by our own messages
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", f"format_whitelist;{FFMPEG_FORMATS}")

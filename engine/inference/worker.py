@@ -48,11 +48,11 @@ It is called with the request, the `TrainedModel` and the `Shard`.
 
 
 class Shard:
-    """Partition of the samples that one worker processes, and reporter of its progress.
+    """Part of the samples that one worker processes, and reporter of the worker's progress.
 
     Attributes:
         partition: Position of the worker among all workers.
-        rank: Number of the worker, which also distinguishes its files.
+        rank: Number of the worker, which is also in the names of the files that only this worker writes.
         folder: Folder with the request.
     """
 
@@ -99,8 +99,8 @@ class Shard:
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as a worker for the request in its folder, and return the exit code.
 
-    The function in `_WORK` is called with the loaded model. See `engine.training.worker.run_reporting` for the handling
-    of errors.
+    The function that `_WORK` names for the type of the request is called with the loaded model. See
+    `engine.training.worker.run_reporting` for the handling of errors.
     """
 
     def run_request(reporter: Reporter) -> WorkerDone:

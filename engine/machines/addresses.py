@@ -62,10 +62,11 @@ def has_infiniband() -> bool:
 
 
 def bind_collectives(address: str, *, infiniband: bool = True) -> None:
-    """Bind gloo and NCCL to the interface with this `address`, unless environment variables set by the user differ.
+    """Make gloo and NCCL use the network interface with this `address`, by setting their environment variables.
 
-    If `infiniband` is False, NCCL does not use InfiniBand, since all machines must use the same kind of connection.
-    Raises ValueError.
+    Variables that the user has already set are not changed. If `infiniband` is False, NCCL does not use InfiniBand,
+    since all
+    machines must use the same kind of connection. Raises ValueError if there is no such interface.
     """
     interface = interface_of(address)
     defaults = {

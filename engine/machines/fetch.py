@@ -35,7 +35,10 @@ class NotFetched(Exception):  # noqa: N818 - describes the outcome
 
 
 def list_files(name: str) -> int:
-    """Print the files of a local run that can be fetched, as lines of JSON (`RunFile`). Returns the exit code."""
+    """Print the files of the local run `name` that can be fetched, as lines of JSON (`RunFile`).
+
+    Returns the exit code, which is 1 if there is no such run.
+    """
     run = find_run(name)
     if run is None:
         return 1
@@ -60,7 +63,9 @@ def send_files(name: str) -> int:
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
     """Copy a file of the run `name` on `machine` to the local copy of the run, and return its local path.
 
-    `on_progress` is called with the number of copied bytes and the total. Raises NotFetched and OSError.
+    `path` is the file's path relative to the run folder. `on_progress` is called with the number of copied bytes and
+    the
+    total. Raises NotFetched and OSError.
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")

@@ -160,8 +160,9 @@ class FileTransfers:
     def _copy(self, transfer: _Transfer) -> str:
         """Fetch or send a file. Returns the error, or "" if it succeeds.
 
-        If sending fails or a transfer was interrupted, the connection is closed. Partial copies are removed, except
-        after a file was fetched.
+        If sending fails, or an exception interrupts a transfer, the connection is closed. Partial copies of the file in
+        the run
+        folder are then removed. A fetch that ends without an exception leaves them, because `_receive` deals with them.
         """
         try:
             connection = self._connect()

@@ -38,8 +38,10 @@ class CheckedHost(NamedTuple):
     """Result of checking one machine.
 
     Attributes:
+        host: The machine.
         facts: Facts about the machine, or None if it is unreachable.
         clock_offset_s: Seconds by which the machine's clock is ahead of this machine's clock.
+        problems: Problems of the machine, which may be only warnings.
     """
 
     host: Host
@@ -71,7 +73,10 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
 
 
 def _check_host(host: Host, dataset: str) -> CheckedHost:
-    """Collect the facts about `host` through ssh, and check its clock, free disk space and number of GPUs."""
+    """Collect the facts about `host` through ssh, and check its clock, free disk space and number of GPUs.
+
+    If `dataset` is not "", the facts include the digest of this dataset.
+    """
     arguments = ["node", "--facts"]
     arguments += ["--dataset", dataset] if dataset else []
     arguments += ["--address", host.address] if host.address else []
@@ -209,7 +214,10 @@ def _connect_all(
 def _create_connection_problem(
     peer: _Peer, target: _Peer, result: ConnectionTestResult, port: int, backend: str
 ) -> Problem:
-    """Create the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
+    """Create the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy.
+
+    `result` is the failed test over `backend` ("gloo" or "nccl"), in which `target` listened on `port`.
+    """
     title, other = peer.host.title, target.host.title
     if not result.has_connected:
         message = f"{title} does not reach {other} at {target.address}, port {port}"
@@ -230,7 +238,10 @@ def _create_connection_problem(
 
 
 def _create_problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
-    """Create the problem that connections with the machine of `peer` can't be tested. `problem` is a phrase."""
+    """Create the problem that connections with the machine of `peer` can't be tested.
+
+    `problem` is the reason, as words that follow "NAME: ".
+    """
     return Problem("hosts", f"{peer.host.title}: {problem}.", remedy)
 
 

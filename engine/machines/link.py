@@ -50,9 +50,10 @@ SHUTDOWN_S = 5.0
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:
-    """Return a command line that runs `footplate` with `arguments` on another machine.
+    """Return a command line that runs `footplate` with `arguments` on another machine through ssh.
 
-    It reports the start of the remote shell before it starts Python.
+    The remote shell first prints the message `ShellStarted`. It shows that the connection works, even if Python starts
+    slowly or fails.
     """
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
     return ssh_command(

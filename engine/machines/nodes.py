@@ -499,8 +499,11 @@ class Nodes:
     def _on_lost(self, node: Node, cause: str) -> None:
         """Handle the loss of a machine.
 
-        During a restart of the workers, the run waits for the machine or continues without it. Otherwise, the workers
-        are stopped with a failure.
+        In a restart of the workers, a machine that has not reported its facts yet is awaited for a limited time. The
+        run waits
+        for it, or continues at once without it if the job allows this and its other devices suffice. In all other
+        cases, the
+        workers are stopped with a failure.
         """
         is_awaited = self._attempt > 0 and self._stage is _Stage.COMPARING and node.facts is None
         if not is_awaited or time.monotonic() > self._give_up_at:
@@ -523,7 +526,10 @@ class Nodes:
         node.link, node.retry_at = None, time.monotonic() + _RETRY_S
 
     def _fail(self, event: Failed) -> None:
-        """End this start of the workers with the failure `event`, unless the group has a more certain one."""
+        """Report `event` to the group as a failure that is certainly the root cause, which stops the workers.
+
+        If the group already knows the root cause, the failure is only logged.
+        """
         self._group.fail(event, failures.CERTAIN)
 
 

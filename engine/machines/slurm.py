@@ -83,7 +83,10 @@ def _supervise(run: RunFolder, this_node: str) -> int:
 
 
 def _record_state(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
-    """Record the state of the SLURM job in the run folder. Prints a message if that can't be written."""
+    """Record the `state` of the SLURM job `job_id`, and the `reason` for it, in the run folder.
+
+    Prints a message if they can't be written.
+    """
     before = read_slurm(run.path)
     now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
     try:

@@ -47,7 +47,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Values of torchrun's variables: this process's ranks, numbers of processes, rank 0's address, and restarts."""
+    """Ranks of this process, numbers of processes, address of rank 0 and number of restarts, as set by torchrun."""
 
     rank: int
     local_rank: int
@@ -70,7 +70,7 @@ class TorchrunProcess:
     def spec_file(self, rank: int) -> Path:
         """Return the path of the file with the spec of a rank on this machine.
 
-        It contains the start time of torchrun's agent, because a later agent may get the same process id.
+        Its name contains the start time of torchrun's agent, because a later agent may get the same process id.
         """
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
@@ -181,9 +181,9 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec of this process, which local rank 0 writes, read it, and delete its file.
+    """Wait for the file with the spec of this process, which local rank 0 writes. Read the spec, and delete the file.
 
-    This may include the time that the run waits for its devices.
+    The file is written only once the run has its devices, so this may wait as long as the run is in the queue.
     """
     path = process.spec_file(process.rank)
     while not path.exists():

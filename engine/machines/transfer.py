@@ -65,9 +65,11 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Offer a file and send its content. Returns the reason if the receiver refuses it, otherwise "".
+        """Offer the file that is open as `stream`, and send its content.
 
-        If `offer` has no digest, it is computed. Raises OSError.
+        Returns the reason if the receiver refuses the file, otherwise "". The digest is computed unless `offer` has
+        one. Raises
+        OSError.
         """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)

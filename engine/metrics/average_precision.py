@@ -1,9 +1,10 @@
 """Average precision of boxes and masks, as defined by COCO.
 
 The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), and tests compare the results. There are ten
-IoU thresholds and 101 recalls at which the precision is measured. At most 100 detections of each class in an image
-count, and objects of all sizes. pycocotools evaluates all images in one process. Here, results are rows that can be
-merged over ranks and drawn for bootstrap resamples.
+IoU thresholds and 101 recalls at which the precision is measured. Objects of all sizes count, but at most 100
+detections
+of each class in an image. pycocotools evaluates all images in one process. Here, results are rows that can be
+concatenated over ranks, and resampled for bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -129,9 +130,14 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 
 
 def iterate_classes(classes: Ints, scores: Floats, true_classes: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the indices of the detections and those of the objects of each detected class in an image.
+    """Yield, for each detected class in an image, the indices of its detections and of its annotated objects.
 
-    Only the `MAX_DETECTIONS` detections with the highest scores are included, in descending order of scores.
+    Args:
+        classes: Class of each detection, [d].
+        scores: Score of each detection, [d]. Only the `MAX_DETECTIONS` detections of a class with the highest scores
+            are
+            included, in descending order of scores.
+        true_classes: Class of each annotated object, [g].
     """
     for number in np.unique(classes):
         detections = np.flatnonzero(classes == number)

@@ -99,12 +99,12 @@ def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature
     fitted_rows, held_out_rows = slice(0, None, 2), slice(1, None, 2)
 
     def loss(log_temperature: float, rows: slice) -> float:
-        """Return the negative log-likelihood of the true classes for the samples `rows`, with this temperature."""
+        """Return the negative log-likelihood of the true classes for the samples `rows` at a temperature."""
         true_probabilities, _ = score(to_probabilities(logits[rows] / np.exp(log_temperature)), true[rows])
         return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())
 
     def calibration_error(log_temperature: float) -> float:
-        """Return the expected calibration error for the samples that are not fitted, with this temperature."""
+        """Return the expected calibration error of the samples that are not used to fit, at a temperature."""
         _, predictions = score(to_probabilities(logits[held_out_rows] / np.exp(log_temperature)), true[held_out_rows])
         return expected_calibration_error(sum_in_bins(*predictions))
 

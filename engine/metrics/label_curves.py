@@ -30,7 +30,12 @@ class Counts(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Precision-recall or ROC curve, whose points are in descending order of thresholds."""
+    """Points of a precision-recall or ROC curve, in descending order of thresholds, each [t].
+
+    For a precision-recall curve, `x` is the recall and `y` the precision. For a ROC curve, they are the false positive
+    rate
+    and the true positive rate.
+    """
 
     x: Floats
     y: Floats
@@ -156,7 +161,7 @@ def create_class_curves(number: int, counts: Counts, positives: int, precision: 
     """Return the precision-recall curve of a class, reduced to few points for saving.
 
     Args:
-        number: Number of the class.
+        number: Index of the class.
         counts: Counts at all thresholds.
         positives: Number of samples that have the class.
         precision: Average precision with its confidence interval, or None if it is undefined.

@@ -61,7 +61,12 @@ _PYRAMID_SIZE = 320
 
 
 def _describe_encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:
-    """Return the properties of a detector that is built on the job's encoder."""
+    """Return the properties of a detector that is built on the job's encoder.
+
+    `title` is its name for users. The shapes of its parameters whose names start with one of `head` depend on the
+    number of
+    classes.
+    """
     return _CatalogueDetector(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
 
@@ -194,9 +199,11 @@ def _build_external_detector(job: Job, classes: int, channels: int, size: int) -
 def _load_initial(
     job: Job, entry: _CatalogueDetector, model: nn.Module, initial: weights.InitialWeights, channels: int
 ) -> None:
-    """Load the weights that a job starts from, which belong to the full model or to its encoder alone.
+    """Load the initial weights of a detector, which belong to the full model or to its encoder alone. Raises TaskError.
 
-    The layers that depend on the classes are loaded only if all of them fit.
+    The layers that depend on the classes are loaded only if all of them fit. `entry` has the properties of the model,
+    and
+    `channels` is its number of image channels.
     """
     if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
         encoders.load_weights(model.get_submodule("backbone.body"), job.model.encoder, initial, channels)
@@ -218,9 +225,10 @@ _RENAMED_PATTERNS = (
 
 
 def to_current_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """Rename a detector's weights to the names in the installed torchvision. Some of its files have older names.
+    """Rename the weights of a detector from older versions of torchvision to the names in the installed version.
 
-    The `_load_from_state_dict` methods of torchvision's modules do the same.
+    Some of torchvision's weight files still have the old names, which its modules rename in `_load_from_state_dict`.
+    `retinanet` is True if the detector is a RetinaNet, whose heads have other old names.
     """
     renamed = {}
     for name, tensor in state.items():

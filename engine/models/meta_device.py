@@ -51,11 +51,13 @@ def build_on_meta(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def build_skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
-    """Return the model that `build` creates, on the meta device, or None if this isn't possible.
+    """Return the model that `build` creates on the meta device, or None if it could not be turned into a usable model.
 
-    The parameters and buffers of an equal model must be able to complete it. None is returned if the model can't be
-    built on the meta device, if it has a tensor in another attribute, or if it uses one parameter under several names,
-    which would become several parameters.
+    Its parameters and buffers can later be replaced by those of a model that was built normally. This isn't possible,
+    and None
+    is returned, if the model can't be built on the meta device, if it has a tensor in another attribute, or if it uses
+    one
+    parameter under several names, which would become several parameters.
     """
     try:
         model = build_on_meta(build)
@@ -119,7 +121,7 @@ def _measure_map_sides(model: nn.Module, channels: int, image_size: int) -> dict
     side_of_layer: dict[int, int] = {}
 
     def record(layer: int, features: Tensor) -> Tensor:
-        """Record the side of a layer's input, and return the input in place of the output of BatchNorm."""
+        """Record the longer side of the input of BatchNorm `layer` (an index), and return the input as its output."""
         side = max(features.shape[2:], default=1)
         side_of_layer[layer] = min(side, side_of_layer.get(layer, side))
         return features

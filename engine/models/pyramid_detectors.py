@@ -90,7 +90,10 @@ def _build_faster_rcnn(encoder: str, classes: int, channels: int, size: int, **t
 
 
 def _build_mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    """Build a Mask R-CNN whose pyramid begins at stride 4, since masks of small objects need this resolution."""
+    """Build a Mask R-CNN, with `transform` as arguments for its transform of images.
+
+    Its pyramid begins at stride 4, since masks of small objects need this resolution.
+    """
     backbone = EncoderWithFPN(encoder, channels, finest_stride=4, extra_blocks=LastLevelMaxPool())
     return MaskRCNN(
         backbone,
@@ -134,9 +137,12 @@ def _build_fcos(encoder: str, classes: int, channels: int, size: int, **transfor
 def _create_anchor_generator(
     size: int, scales: tuple[float, ...], *, finest_stride: int, levels: int
 ) -> AnchorGenerator:
-    """Create a generator of anchors whose size is proportional to the size of the images.
+    """Create a generator of anchors whose size is proportional to `size`, the side of the images in pixels.
 
-    An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.
+    The pyramid has `levels` levels, the first with the stride `finest_stride`. The smallest anchor's side is 4 times
+    the stride
+    of its level for images of 800 px, and 1.6 times for 320 px. Each level has anchors of this side times each of
+    `scales`.
     """
     sides = [max(MIN_ANCHOR_SIZE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)

@@ -138,7 +138,10 @@ def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
 
 
 def _read_options(job: Job, options_type: type[msgspec.Struct]) -> msgspec.Struct:
-    """Return the job's options for a plug-in's model. Raises TaskError if one of them is invalid."""
+    """Return the job's options for a plug-in's model as an instance of `options_type`, the Struct that declares them.
+
+    Raises TaskError if one of them is invalid.
+    """
     fields = list_options(options_type)
     names = [field.name for field in fields]
     problems = option_problems({name: value for name, value in job.options.items() if name in names}, fields)

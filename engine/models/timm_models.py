@@ -124,7 +124,7 @@ def get_image_size(model: str) -> int:
 def get_min_image_size(model: str) -> int:
     """Return the minimum image size of a timm model in pixels.
 
-    If it is built for one size, it is the size of a patch.
+    It is the size of a patch if the model's name contains it, as in "vit_base_patch16_224", and `MIN_SIZE` otherwise.
     """
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE

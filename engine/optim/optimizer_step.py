@@ -163,7 +163,7 @@ class OptimizerStep:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Update the parameters with their gradients, and advance the schedule.
+        """Update the parameters with their gradients, and advance the schedule. All ranks call it together.
 
         `loss` is this rank's contribution to the step's loss, as a 0-dimensional tensor, or None if this rank does not
         know it.
@@ -363,7 +363,7 @@ def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Opti
 
 
 def _create_lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float], *, foreach: bool) -> Optimizer:
-    """Create the LAMB optimizer of timm."""
+    """Create timm's LAMB optimizer with the learning rate `rate`, without its clipping of gradients."""
     from timm.optim import Lamb  # timm takes a while to import
 
     # The job's own limit already clips gradients.

@@ -78,8 +78,10 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 def get_slice(tensor: Tensor, like: Any) -> Tensor:
     """Return the slice of the complete `tensor` that this rank's shard of the parameter `like` holds.
 
-    The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied.
-    DTensor's `distribute_tensor` would copy every slice, and with tensor parallelism even the complete tensor.
+    The slice is a view, so that only the slice is read from a memory-mapped file. For attention's packed weights (see
+    `pack_qkv`), it is a copy. DTensor's `distribute_tensor` would copy every slice, and with tensor parallelism even
+    the
+    complete tensor.
     """
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor

@@ -27,19 +27,21 @@ LOCAL_SEARCHES = 4
 
 
 class SegmentCosts(NamedTuple):
-    """Segments to divide into stages, with the costs of every possible stage.
+    """Segments to divide into stages, with functions for the costs of every possible stage.
 
-    A stage is given by its number, its first segment, and the segment after its last one.
+    The arguments of each function of type `Cost` are the number of the stage, its first segment, and the segment after
+    its
+    last one.
 
     Attributes:
         segments: Number of segments.
         stage_ranks: Rank of each stage.
-        seconds: Time of a stage in seconds.
-        min_seconds: Lower bound of `seconds`, which grows with every segment added to the stage.
-        memory: Memory of a stage in bytes.
+        seconds: Function for the time of a stage in seconds.
+        min_seconds: Function for a lower bound of `seconds`, which grows with every segment added to the stage.
+        memory: Function for the memory of a stage in bytes.
         limits: Memory limit of each rank in bytes, or infinity.
-        phases: Times of a stage in each phase of a step, which add up to `seconds`. It is empty unless all ranks
-            complete one phase before the next begins.
+        phases: Functions for the time of a stage in each phase of a step, which add up to `seconds`. It is empty unless
+            all ranks complete one phase before the next begins.
     """
 
     segments: int

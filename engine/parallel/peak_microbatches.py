@@ -9,7 +9,10 @@ from __future__ import annotations
 
 
 def find_peaks_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the maximum number of microbatches in flight in each stage under `schedule`."""
+    """Return the maximum number of microbatches whose activations each stage stores at a time under `schedule`.
+
+    `microbatches` is the number per step, and `stage_ranks` has the rank of each stage.
+    """
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
@@ -28,11 +31,12 @@ def find_peaks_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[in
 
 
 def _find_interleaved_peak(microbatches: int, devices: int, stages_per_device: int, stage: int) -> int:
-    """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
+    """Return the maximum number of microbatches whose activations a stage of interleaved 1F1B stores at a time.
 
-    A device first executes `warmup` forward passes, and then alternates between forward and backward passes. It
-    processes `per_round` microbatches in one of its stages before it continues with another stage. In forward passes,
-    it proceeds from its first stage to its last, and in backward passes from its last to its first.
+    A device first executes some forward passes (the warm-up), and then alternates between forward and backward passes.
+    It
+    processes a round of microbatches in one of its stages before it continues with another stage. In forward passes, it
+    proceeds from its first stage to its last, and in backward passes from its last to its first.
     """
     rank, chunk = stage % devices, stage // devices  # the stage is number `chunk` of the stages on device `rank`
     per_round = microbatches // max(1, microbatches // devices)

@@ -54,7 +54,12 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class _StageCosts:
-    """Costs of a stage that consists of any range of segments, computed from running sums."""
+    """Costs of a stage that consists of any range of segments, computed from running sums.
+
+    The arguments of the methods are the number of the stage, its first segment (`start`), and the segment after its
+    last
+    one (`end`).
+    """
 
     def __init__(self, split: ModelSplit) -> None:
         self.split = split
@@ -81,12 +86,18 @@ class _StageCosts:
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for a stage's forward pass, with the transfer of activations from the previous stage."""
+        """Return the seconds for the forward pass of the stage with the segments `start` to `end` - 1.
+
+        They include the transfer of activations from the previous stage.
+        """
         forward = self._forward[self.split.stage_ranks[stage]]
         return forward[end] - forward[start] + self._get_received_bytes(stage, start) * self.split.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for the backward pass of a stage, with the transfer of gradients from the next stage."""
+        """Return the seconds for the backward pass of the stage with the segments `start` to `end` - 1.
+
+        They include the transfer of gradients from the next stage.
+        """
         backward = self._backward[self.split.stage_ranks[stage]]
         gradient_bytes = self._get_received_bytes(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[start] + gradient_bytes * self.split.seconds_per_byte
@@ -95,7 +106,10 @@ class _StageCosts:
         return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
 
     def memory_bytes(self, stage: int, start: int, end: int) -> int:
-        """Return the memory for the state of a stage's parameters and for its microbatches in flight, in bytes."""
+        """Return the memory in bytes that the stage with the segments `start` to `end` - 1 needs.
+
+        This is the memory for the state of its parameters, and for the activations of its microbatches in flight.
+        """
         state = self.parameters(start, end) * self.split.state_bytes
         activations = self._activations[end] - self._activations[start]
         inputs = self.split.segments[start - 1].output_bytes if start else 0

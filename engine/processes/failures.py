@@ -37,7 +37,9 @@ class Failure(NamedTuple):
 def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     """Describe the failure of a worker that exited with `exit_code` without reporting an error.
 
-    Its kind is "fault" if a restart may help, or "error" if it would happen again.
+    The cause contains the last lines of the worker's file `log`. The kind of the failure is "fault" if a restart may
+    help,
+    or "error" if it would happen again.
     """
     exit_text = describe_exit(exit_code)
     if exit_code >= 0:
@@ -54,7 +56,10 @@ def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
 
 
 def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
-    """Describe the failure of workers that have survived SIGKILL. The cause depends on the run's `devices`."""
+    """Describe the failure of the workers `ranks`, which have survived SIGKILL.
+
+    The cause is the driver of the GPU if one of the run's `devices` is a GPU, otherwise a slow machine or disk.
+    """
     text = f"Rank {', '.join(map(str, sorted(ranks)))} can't be killed"
     if any(map(is_gpu, devices)):
         cause = f"{text}: it hangs in a call of the GPU's driver. Restart the machine."
@@ -67,7 +72,7 @@ def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
 
 
 def log_tail(log: Path) -> str:
-    """Return the last lines of a worker's log file without blank lines, or "" if it can't be read."""
+    """Return the last `TAIL_LINES` lines of a worker's log file that aren't blank, or "" if it can't be read."""
     try:
         lines = read_end(log, _TAIL_BYTES).decode(errors="replace").split("\n")
     except OSError:
@@ -76,18 +81,19 @@ def log_tail(log: Path) -> str:
 
 
 def certainty_of_report(event: Failed) -> int:
-    """Return the certainty that a reported failure of a rank is the root cause.
+    """Return the certainty (`FOLLOWING` or `LIKELY`) that a failure reported by a rank is the root cause.
 
-    It is lowest for a lost connection, which is usually a consequence of another rank's death.
+    It is lower for a lost connection, which is usually a consequence of another rank's death.
     """
     return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
 def certainty_of_death(event: Failed, exit_code: int) -> int:
-    """Return the certainty that a worker's exit without a reported failure is the root cause.
+    """Return the certainty that the failure `event`, a worker's exit without a reported error, is the root cause.
 
     A worker that was killed by a signal certainly caused the group's failure, except for SIGABRT: NCCL's watchdog
-    aborts a process with it after another rank has exited.
+    aborts a
+    process with it after another rank has exited. For other exit codes, see `certainty_of_report`.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN

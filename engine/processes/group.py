@@ -78,7 +78,10 @@ class Group:
         self._all_closed_at: float | None = None  # time at which all workers had closed their channels
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
-        """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`)."""
+        """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`).
+
+        If `fork` is True, workers are forked from this process, otherwise each is a new interpreter.
+        """
         network = self._open_network(specs, fork=fork)
         for spec in specs:
             self._add_worker(WorkerProcess(spec, function, fork=fork, network=network))
@@ -89,7 +92,7 @@ class Group:
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
         """Create a private network if the ranks need one and the system allows it, and log whether it is used.
 
-        Returns None if the ranks use the machine's network.
+        Returns None if the ranks use the machine's network. Only forked workers (`fork`) can use a private one.
         """
         # Without a rendezvous, the ranks don't communicate. With BY_ENVIRONMENT, some are on other machines.
         has_local_rendezvous = specs[0].rendezvous not in ("", BY_ENVIRONMENT)
@@ -270,7 +273,9 @@ class Group:
     def _on_death(self, worker: Worker) -> None:
         """Add a failure for a worker that has exited.
 
-        Its exit is no failure if it was sent a signal, if it has reported a failure itself, or after the root cause.
+        Nothing is added if the worker was sent a signal, if it has reported a failure itself, or if the root cause of
+        the
+        group's failure is already known.
         """
         has_failed = any(failure.event.rank == worker.rank for failure in self._failures)
         if has_failed or worker.rank in self.forced or self.failure is not None:
@@ -344,7 +349,7 @@ class Group:
 def explain_shared_network(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
     """Return the reason why the ranks on this machine must use the machine's network.
 
-    The result is "" if they can use a private network.
+    The result is "" if they can use a private network. `fork` is True if the workers are forked.
     """
     job = specs[0].job
     if len(specs) < specs[0].world_size:

@@ -91,7 +91,7 @@ class LineChild(SelectedOutput[socket.socket]):
         self.process.terminate()
 
     def close(self) -> None:
-        """Stop the child and wait until it has exited. It is killed if necessary."""
+        """Stop the child and wait until it has exited. It is killed if it does not exit within `STOP_S`."""
         self.stop()
         try:
             self.process.wait(STOP_S)

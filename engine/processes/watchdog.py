@@ -225,9 +225,11 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check whether the ranks send messages but make no progress. Return None if they make progress.
+        """Return a failure or a warning if the ranks send messages but make no progress, otherwise None.
 
-        The cause is a rank that does not wait for other ranks.
+        It is a failure once the time limit of `_get_failure_limit` has passed. Ranks that wait for others are not
+        reported as the
+        cause if another rank is busy.
         """
         heartbeats = [
             state.heartbeat

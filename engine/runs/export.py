@@ -157,7 +157,9 @@ _REPORTED = (Warned, Failed, RunFinished)
 def collect_problem_report(doctor: str) -> dict[str, str]:
     """Collect the files of a problem report, as texts by file name.
 
-    `doctor` is the output of `footplate doctor`. Private names are replaced.
+    `doctor` is the output of `footplate doctor`. Names of runs, datasets, classes and other private things are replaced
+    by
+    neutral ones in all texts.
     """
     names: list[str] = []
     with suppress(OSError):  # a report without runs is still useful

@@ -120,7 +120,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Save a search in the folder with its name, which is created if necessary. Raises OSError."""
+    """Save a search in the folder with its name, creating the folder if it is missing. Returns it. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.make_private_folder(searches_folder() / search.name))
     folder.save(search)
@@ -140,7 +140,10 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def _remove_old_record(folder: SearchFolder) -> None:
-    """Remove the record of a driver that has ended. The lock protects the record of one that has just started."""
+    """Remove the record of a search's driver process if that process has ended.
+
+    A driver locks the folder while it runs, so the record of one that has just started is not removed.
+    """
     lock = open_file(folder.path / DRIVER_LOCK, os.O_CREAT)
     try:
         if try_lock(lock):

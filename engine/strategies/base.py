@@ -50,7 +50,9 @@ class StrategyError(ValueError):
 class ResolvedJob:
     """Job with final values for automatic settings, and facts about its training.
 
-    The value of `compile` is chosen after the model is wrapped. A setting whose trial was stopped stays automatic.
+    Two settings may still be automatic: `compile`, which is chosen after the model is wrapped, and a setting for which
+    the
+    run was stopped while its values were tried out.
 
     Attributes:
         job: Job with the final values.
@@ -308,7 +310,7 @@ def find_device_without_bf16(strategy: Strategy) -> str:
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """Return the memory format of images and convolution weights."""
+    """Return the memory format of images and convolution weights that the job's precision settings choose."""
     return torch.channels_last if job.precision.memory_format == "channels_last" else torch.contiguous_format
 
 

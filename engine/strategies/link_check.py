@@ -88,7 +88,9 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
 def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
     """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy.
 
-    `first` and `second` are the ranks of the GPUs. One of them is this process, so that it can examine its machine.
+    `first` and `second` are the ranks of the GPUs, and `problem` describes the failed exchange. This process must be
+    one of
+    the two ranks, because the cause is looked for on its machine.
     """
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
@@ -96,7 +98,10 @@ def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> 
 
 
 def _find_remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
-    """Return the most likely remedy if two GPUs can't exchange data. `pair` has the names of both devices."""
+    """Return the most likely remedy if two GPUs can't exchange data.
+
+    `pair` has the names of both devices in the job. This machine's shared memory and GPUs are examined.
+    """
     if host_of(pair[0]) != host_of(pair[1]):
         return (
             "A firewall between the two machines may block some TCP ports: allow all of them. If only one of the machines "

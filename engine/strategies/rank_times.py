@@ -65,9 +65,11 @@ def compute_length_outside(interval: Interval, covered: Sequence[Interval]) -> f
 
 
 def compute_blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """Return, for each collective in order of starts, the seconds without computation on this rank.
+    """Return the seconds in each collective, in order of starts, during which this rank does not compute.
 
-    If collectives overlap, their common time counts only for the first one.
+    `collectives` and `computing` are the intervals in which the rank communicates and computes. If collectives overlap,
+    their
+    common time counts only for the first one.
     """
     covered = merge_intervals(computing)
     blocked: list[float] = []

@@ -37,8 +37,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     """Measure the speed of every data rank, and set `strategy.shares` in proportion to it. Warn about a straggler.
 
     All ranks call it in `wrap` if the job requests balancing. They pass the plain model in training mode on this rank's
-    device. Weights, gradients, buffers and random states stay the same. If a resumed run has saved shares, they are
-    used instead. If the run is stopped meanwhile, no shares are set, so that a resumed run measures again.
+    device, and the shape of one sample. Weights, gradients, buffers and random states stay the same. If a resumed run
+    has
+    saved shares, they are used instead. If the run is stopped meanwhile, no shares are set, so that a resumed run
+    measures
+    again.
     """
     if strategy.resolved_job.shares is not None:
         strategy.shares = strategy.resolved_job.shares
@@ -124,7 +127,7 @@ def measure_images_per_second(
 ) -> float:
     """Measure the training speed of this rank if all ranks get equal parts of a batch.
 
-    Return 0 if the run is stopped meanwhile.
+    `example_shape` is the shape of one sample. Returns 0 if the run is stopped meanwhile.
     """
     seconds: list[float] = []
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:

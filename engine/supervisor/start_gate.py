@@ -126,10 +126,11 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Check if the run's GPUs are usable, and set `_is_gpu_check_done` or, if it `is_late`, `failure`.
+        """Check if the run's GPUs are usable, and set `_is_gpu_check_done` if they are.
 
-        If they have problems, the check is repeated until it is late. GPUs whose state is still unknown then count as
-        usable.
+        As long as they have problems or their state is unknown, the check is repeated. Once it `is_late`, the last one
+        counts:
+        problems set `failure`, and GPUs whose state is unknown count as usable.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"

@@ -64,7 +64,7 @@ class PlanFolder:
         self.folder = folder
 
     def write_plan(self, plan: Plan, sources: Sources, remaining: Labels) -> None:
-        """Write the plan, the sources, and the numbers `remaining` of the samples to process."""
+        """Write the plan, the sources, and the indices `remaining` (int64 [n]) of the samples without a result."""
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.write_atomically(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _REMAINING).open("wb") as stream:
@@ -101,7 +101,10 @@ class PlanFolder:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def read_state(self) -> RequestState | None:
-        """Return the state that the results belong to, or None if the folder is new or the state is unreadable."""
+        """Return the saved state of the request that the results in the folder were made for.
+
+        Returns None if there is no such file, as in a new folder, or if it can't be read.
+        """
         try:
             return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=RequestState)
         except (OSError, msgspec.DecodeError):
@@ -114,6 +117,6 @@ class PlanFolder:
                 path.unlink(missing_ok=True)
 
     def _read_names(self, name: str) -> Files:
-        """Read a list of paths or names from the file `name`."""
+        """Read the paths or names in the file `name` of the folder, which separates them by zero bytes."""
         content = read_file(self.folder / name, MAX_RESULT_BYTES)
         return Files.of([Listing("", content, content.count(b"\0"))])

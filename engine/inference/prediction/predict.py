@@ -50,10 +50,10 @@ MIN_TILE = 16
 
 
 def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
-    """Make the requested predictions, and return the path of the summary, a JSON file of a `Predicted`.
+    """Make the requested predictions, and return the path of the summary, a `Predicted` as JSON.
 
     If the output folder has results of the same request, a finished prediction is returned and an unfinished one is
-    resumed. Raises CannotLoad.
+    resumed. `on_progress` is called with the progress messages of the workers. Raises CannotLoad.
     """
     run = Run(request.run)
     checkpoint = find_checkpoint(RunFolder(run.folder), request.checkpoint)
@@ -95,7 +95,8 @@ def _predict_or_resume(
 ) -> Path:
     """Predict all samples, or resume an interrupted prediction, and return the path of the summary.
 
-    Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
+    If the results in `folder` belong to the same `state` and their summary is complete, nothing is predicted. Raises
+    CannotLoad if no sample can be read.
     """
     summary_file = Path(request.out, PREDICTIONS_FILE)
     if folder.read_state() == state and summary_file.is_file():
@@ -178,7 +179,10 @@ def _make_absolute(path: str) -> str:
 
 
 def _find_source_kind(job: Job, run: Path) -> Kind:
-    """Return the kind of samples that the model of a run receives: images, point clouds, or those of a custom task."""
+    """Return the kind of input of a run's model: "images", "clouds" (point clouds) or "folder".
+
+    A custom task that does not use images reads its samples from a folder.
+    """
     if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).read_plan()

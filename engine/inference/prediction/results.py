@@ -51,8 +51,9 @@ class Sample(NamedTuple):
     """Sample for which a prediction is made.
 
     Attributes:
+        number: Index of the sample among all samples of the request. The frames of a video have the same number.
         name: Name of its result files, without an extension.
-        path: Path of the sample in tables.
+        path: Path of the sample, as printed in tables of results.
         file: Path of its source file, or "" for samples that are not files.
         sides: Height and width in pixels, or zeros if it is not an image.
         image: Function that returns an image to draw on, uint8 [h, w, 3].
@@ -84,7 +85,10 @@ class ResultWriter:
         self._colors = None if self._predicts_lines else create_palette(len(model.classes))
 
     def write_output(self, sample: Sample, output: Tensor, model_input: Tensor) -> Entry:
-        """Write the results of a sample, given the model's output and input for it, both on the CPU. Raises OSError."""
+        """Write the results of a sample, given the model's output and input for it, both on the CPU.
+
+        Returns the journal entry of the sample. Raises OSError.
+        """
         model = self._model
         scores = model.objective.compute_scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
@@ -94,7 +98,7 @@ class ResultWriter:
         return self.write_prediction(sample, model.prediction(output, model_input, sample.sides, threshold))
 
     def write_prediction(self, sample: Sample, prediction: Prediction) -> Entry:
-        """Write the results of a sample, given its complete prediction. Raises OSError."""
+        """Write the results of a sample, given its complete prediction. Returns its journal entry. Raises OSError."""
         classes, scores = prediction.ranked_classes
         files: dict[str, str] = {}  # part of the entry, and filled below
         entry = self._create_entry(sample, prediction.text, classes, scores, files)
@@ -124,9 +128,9 @@ class ResultWriter:
         return entry
 
     def write_maps(self, sample: Sample, maps: Iterable[Tensor]) -> Entry:
-        """Write the results of a sample, given its probability maps in bands from top to bottom. Raises OSError.
+        """Write the results of a sample, given its probability maps, float32 [k, rows, w], in bands from top to bottom.
 
-        See `placing.project_in_bands` for the bands.
+        See `placing.project_in_bands` for the bands. Returns the journal entry of the sample. Raises OSError.
         """
         geo_position = read_georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._request.formats or (("geotiff",) if geo_position is not None else ("png",))
@@ -200,7 +204,10 @@ class ResultWriter:
             return None
 
     def _overlay_mask(self, image: Bytes, plane: Bytes) -> Bytes:
-        """Draw a band of the output plane on the image: lines, or the colors of the classes."""
+        """Return `image` [h, w, 3] with the complete output plane [h, w] drawn on it.
+
+        Pixels on lines get the color of lines. For other tasks, each pixel gets the color of its class.
+        """
         if not self._predicts_lines:
             return overlay_mask(image, plane)
         return overlay_mask(image, (plane >= self._request.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
@@ -214,7 +221,7 @@ class ResultWriter:
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
     def _make_object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:
-        """Convert objects to journal entries. Without masks, the area is that of the box."""
+        """Convert detected objects to journal entries. The area of an object without a mask is the area of its box."""
         entries = []
         for index in range(len(prediction)):
             left, top, right, bottom = (round(each, 3) for each in prediction.boxes[index].tolist())
@@ -256,7 +263,10 @@ class ResultWriter:
         return self._write(name, text.getvalue().encode())
 
     def _write_cloud(self, sample: Sample, prediction: PointClasses) -> str:
-        """Write a copy of the point cloud with the predicted classes, and return its relative path."""
+        """Write a copy of the point cloud that also contains the predicted classes, and return its relative path.
+
+        The task determines the file format.
+        """
         files = self._model.task.files
         assert files is not None
         name = f"clouds/{sample.name}{files.get_output_extension(sample.file)}"
@@ -292,7 +302,12 @@ class ResultWriter:
     ) -> Entry:
         """Create the journal entry of a sample.
 
-        `words` describe the prediction. `files` maps each kind of result to the path of its file.
+        Args:
+            sample: The sample.
+            words: Text that describes the prediction.
+            classes: Indices of the predicted classes.
+            scores: Score of each class in `classes`, or the fraction of pixels that it covers.
+            files: Relative path of each result file, by the kind of result.
         """
         height, width = sample.sides
         return Entry(

@@ -21,10 +21,10 @@ from engine.tasks.base import Task
 
 
 class RecordedImages(UnlabeledImages):
-    """Images whose unreadable files are recorded.
+    """Images that record which of their files are unreadable.
 
-    `numbers` are the indices of these images among all files. `failed` maps the number of each unreadable file to the
-    reason.
+    The image with index i has the index `numbers[i]` among all files of the request. `failed` maps the latter index of
+    each unreadable file to the reason.
     """
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
@@ -42,7 +42,10 @@ class RecordedImages(UnlabeledImages):
 
 
 class RecordedSamples(SampleSet):
-    """Samples with the indices `numbers` from a sample set, recording unreadable ones like `RecordedImages`."""
+    """Samples with the indices `numbers` in another sample set, which record the unreadable ones.
+
+    `failed` maps the index in the other set of each unreadable sample to the reason.
+    """
 
     def __init__(self, samples: SampleSet, numbers: Labels) -> None:
         self._samples, self._numbers = samples, numbers
@@ -56,7 +59,7 @@ class RecordedSamples(SampleSet):
         return self._samples.path(int(self._numbers[index]))
 
     def load(self, index: int, epoch: int) -> Sample:
-        """Load a sample. If it is unreadable, add the reason to `failed` and raise UnreadableImage."""
+        """Load a sample as in epoch 0. If it is unreadable, add the reason to `failed` and raise UnreadableImage."""
         try:
             return self._samples.load(int(self._numbers[index]), 0)
         except UnreadableImage as error:

@@ -47,8 +47,14 @@ class Sources(NamedTuple):
 def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: SampleFiles | None = None) -> Sources:
     """List the sources in `paths`, including subfolders, but without hidden files and the folder `out`.
 
-    `files_of_task` accepts the files of a task that does not use images. It is None for images and videos. Raises
-    CannotLoad with all problems.
+    Args:
+        paths: Files, folders and cameras. For the kind "folder", a single folder, which is then the only source.
+        kind: Kind of input that the model expects.
+        out: Output folder of the prediction.
+        files_of_task: Properties of the task's sample files, or None for images and videos.
+
+    Raises:
+        CannotLoad: There are no sources, or paths can't be read. It has all problems.
     """
     if kind == "folder":
         if len(paths) != 1 or not os.path.isdir(paths[0]):
@@ -66,10 +72,12 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
 
 
 def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: str, out: str) -> list[tuple[str, str]]:
-    """Return the accepted files in `paths` and their subfolders, with their names relative to the path.
+    """Return the accepted files in `paths` and their subfolders.
 
-    A file that is given directly, or a camera, is always accepted. Hidden files and the folder `out` are left out.
-    `noun` names the expected files in messages. Raises CannotLoad with all problems.
+    Each file is returned as its absolute path and its name, which is its path relative to the item of `paths` that
+    contains it. A file or camera that is itself an item of `paths` is always accepted. Hidden files and the folder
+    `out`
+    are left out. `noun` names the expected files in messages. Raises CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[tuple[str, str]] = []
@@ -93,9 +101,11 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
 
 
 def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the accepted files at one path, with their names relative to it.
+    """Yield the accepted files in the folder `path`, or the file or camera `path` itself.
 
-    Raises OSError for an unreadable folder.
+    Each is given by its absolute path (or the camera's name) and a name relative to `path`. The folder `out`, an
+    absolute
+    path, is left out. Raises OSError for an unreadable folder.
     """
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
@@ -117,7 +127,7 @@ def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> I
 def _make_unique(names: Iterable[str]) -> list[str]:
     """Remove the extensions of file names, and make the names unique even if case is ignored.
 
-    If a name is already taken, its extension is appended, and if necessary a number.
+    If a name is already taken, its extension is appended. If that name is taken, too, a number is also appended.
     """
     unique: list[str] = []
     casefolded: set[str] = set()

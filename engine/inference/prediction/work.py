@@ -39,7 +39,11 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -> None:
-    """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
+    """Make predictions for this rank's part of the planned samples, and record them in a journal.
+
+    The plan is read from the folder of `shard`. Rank 0 also writes the facts about the model there. Raises TaskError if
+    results can't be written.
+    """
     folder = PlanFolder(shard.folder)
     plan = folder.read_plan()
     if shard.rank == 0:
@@ -130,7 +134,7 @@ class Predictor:
             self._record_skipped(remaining_samples.failed)
 
     def _describe_folder_sample(self, samples: SampleSet, number: int) -> Sample:
-        """Describe a sample that a user-defined task reads from a folder. It has no image file."""
+        """Describe sample `number` of those that a user-defined task reads from a folder. It has no image file."""
         return Sample(
             number,
             name=f"{number:06}",
@@ -170,7 +174,7 @@ class Predictor:
         return (height, width) if height else (self._model.size, self._model.size)
 
     def _create_sample(self, number: int, sides: tuple[int, int]) -> Sample:
-        """Describe the sample of a source file, given the height and width of its image."""
+        """Describe the sample of the source file with index `number`, given the height and width of its image."""
         file = self._sources.files[number]
         return Sample(
             number,
@@ -182,11 +186,14 @@ class Predictor:
         )
 
     def _select_for_rank(self, numbers: Labels) -> Labels:
-        """Return this worker's part of the sample numbers, which all workers receive in the same order."""
+        """Return this worker's part of the sample indices `numbers`, which every worker must pass in the same order."""
         return numbers[self._shard.partition.rank :: self._shard.partition.world]
 
     def _predict_each(self, numbers: Labels, predict: Callable[[int], None]) -> None:
-        """Call `predict` for each sample number, and report the progress. Unreadable samples are recorded as skipped."""
+        """Call `predict` for each sample index in `numbers`, and report the progress.
+
+        A sample for which it raises UnreadableImage is recorded as skipped.
+        """
         for number in numbers.tolist():
             try:
                 predict(number)
@@ -207,7 +214,10 @@ class Predictor:
         return False
 
     def _predict_file_in_tiles(self, number: int) -> None:
-        """Predict an image in tiles, read row by row if the file allows it. Raises UnreadableImage."""
+        """Predict the source image with index `number` in tiles, and write the results. Raises UnreadableImage.
+
+        A TIFF image is read row by row if its encoding allows it. Other images are decoded completely.
+        """
         file = self._sources.files[number]
         with ExitStack() as stack:
             picture: RowReader
@@ -219,7 +229,10 @@ class Predictor:
             self._predict_in_tiles(number, picture)
 
     def _predict_in_tiles(self, number: int, picture: RowReader) -> None:
-        """Run the model on the tiles of an image, write the results, and record them in the journal."""
+        """Run the model on the tiles of `picture`, write the results, and record them in the journal.
+
+        `number` is the image's index in the sources.
+        """
         assert self._tile is not None
         tiling = Tiling(self._tile, self._request.overlap, self._batch_size)
         sample = self._create_sample(number, picture.sides)
@@ -237,7 +250,7 @@ class Predictor:
             raise UnreadableImage(printable(file), describe_failure(error)) from error
 
     def _predict_cloud(self, number: int) -> None:
-        """Write the prediction for the point cloud with the index `number`. Raises UnreadableImage."""
+        """Predict the point cloud with index `number` in the sources, and write the result. Raises UnreadableImage."""
         file = self._sources.files[number]
         try:
             prediction = predict_cloud(self._model, file, self._batch_size)
@@ -249,9 +262,11 @@ class Predictor:
         self._journal.add(self._results.write_prediction(sample, prediction))
 
     def _predict_video(self, number: int) -> None:
-        """Run the model on the frames of a video or a camera in batches.
+        """Run the model on the frames of the video or camera with index `number` in the sources, and write the results.
 
-        One batch is read ahead, so that the last batch is recognized.
+        Frames are processed in batches. One batch is read ahead, because results must state which frame is the last
+        one.
+        Raises UnreadableImage.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         try:
@@ -323,7 +338,10 @@ class Predictor:
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
-    """Predict the class of each point in a file. Each point is predicted exactly once. Raises UnreadableImage."""
+    """Predict the class of each point in the file of a point cloud, in batches of `batch_size` samples.
+
+    Each point is predicted exactly once. Raises UnreadableImage.
+    """
     files = model.task.files
     assert files is not None
     samples, count = files.open(file, model.preprocessing, model.job)
@@ -365,5 +383,5 @@ def _read_rgb(file: str) -> Bytes:
 
 
 def _refuse_image() -> Bytes:
-    """Raise AssertionError. This is the `image` of samples that are not files, on which nothing is drawn."""
+    """Raise AssertionError, in place of returning the image of a sample that has no image file."""
     raise AssertionError("samples that are not files are not drawn on")

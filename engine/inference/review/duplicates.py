@@ -60,7 +60,11 @@ class Fingerprints(NamedTuple):
 def compute_fingerprints(
     splits: Sequence[ImageSet], channels: int, threads: int, on_progress: Callable[[int], object]
 ) -> Fingerprints:
-    """Compute the fingerprints of all images in the splits, in order."""
+    """Compute the fingerprints of all images in the splits, in order, with `threads` threads.
+
+    Images are loaded with `channels` channels. `on_progress` is called with the number of completed images after each
+    one.
+    """
     locations = [(samples, index) for samples in splits for index in range(len(samples))]
     fingerprints = Fingerprints(
         np.zeros((len(locations), 64), bool),
@@ -69,7 +73,7 @@ def compute_fingerprints(
     )
 
     def compute(number: int) -> None:
-        """Store the fingerprint of the sample `number`, unless it is unreadable."""
+        """Store the fingerprint of image `number`, counted over all splits, unless the image is unreadable."""
         samples, index = locations[number]
         try:
             levels = samples.load(index, REDUCED_SIDE, channels)[:channels].numpy().mean(0)
@@ -99,7 +103,12 @@ def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.ND
 
 
 def find_pairs(fingerprints: Fingerprints) -> Iterator[Pair]:
-    """Yield the pairs of images that are equal or nearly equal."""
+    """Yield the pairs of readable images that are equal or nearly equal.
+
+    Their hashes differ by at most `MAX_HASH_BITS` bits, and their thumbnails on average by at most
+    `MAX_LEVEL_DIFFERENCE`
+    gray levels.
+    """
     hashes, thumbnails, is_readable = fingerprints
     signed_bits = np.where(hashes, 1, -1).astype(np.float32)
     for start in range(0, len(signed_bits), _BLOCK_IMAGES):

@@ -89,7 +89,7 @@ def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
 
 
 def _describe_origin(reviewed: ReviewedData) -> str:
-    """Return a text about the samples that the predictions cover, and the models that made the predictions."""
+    """Describe in a sentence which samples the predictions cover, and which models made them."""
     samples = counted(len(reviewed.samples), "sample")
     training_count = int((~reviewed.held_out).sum())
     if len(reviewed.evaluations) > 1:
@@ -103,9 +103,10 @@ def _describe_origin(reviewed: ReviewedData) -> str:
 
 
 def _select_worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:
-    """Return the worst samples among those with the requested true and predicted class.
+    """Return the `request.worst` worst samples among those with the requested true and predicted class.
 
-    They are sorted by descending loss, or by ascending correctness if there are no losses.
+    They are sorted by descending loss or, without losses, by the fraction of the prediction that is correct, lowest
+    first.
     """
     chosen = [
         sample
@@ -163,10 +164,12 @@ def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:
 def _find_class_issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
-    """Yield each label that is probably wrong, with the margin by which it is more likely than other classes.
+    """Yield the margin and the issue of each label that is probably wrong.
 
-    A lower margin means a more likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and
-    `names` are the names of the K classes.
+    The margin is the probability of the label minus that of the most likely other class, so the lowest margin means the
+    most
+    likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and `names` are the names of the K
+    classes.
     """
     margins = compute_label_margins(probabilities, labels)
     for row in np.flatnonzero(find_wrong_labels(probabilities, labels)).tolist():

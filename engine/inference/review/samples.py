@@ -26,7 +26,9 @@ class ReviewedData:
     """Samples of one or more evaluations, concatenated.
 
     Attributes:
-        true: Numbers of the true classes of each sample, or None for tasks without classes.
+        evaluations: The evaluations.
+        samples: All n samples with their predictions and files.
+        true: Indices of the true classes of each sample, or None for tasks without classes.
         held_out: True for each sample that the model was not trained on, [n].
         probabilities: Probabilities of the classes, [n, C], or None for tasks without classes.
         data: Dataset of the first evaluation whose dataset can be opened, or None if there is none.

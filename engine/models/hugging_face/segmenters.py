@@ -79,7 +79,10 @@ class HubSegmenter(HubModel):
         return {name: sums[name] * divisor for name, divisor in zip(self.loss_names, divisors_per_image, strict=True)}
 
     def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
-        """Store the weighted losses of one decoder layer, and return their sum, like the method in transformers."""
+        """Save the weighted losses of one decoder layer for `compute_losses`, and return their sum.
+
+        The model's forward pass calls this for each layer, in place of the method of transformers with this name.
+        """
         self._layers.append(loss_dict)
         return sum(loss_dict.values())
 

@@ -217,9 +217,15 @@ def _configure_rf_detr(image_size: int, decoder_layers: int, **backbone: Any) ->
 
 
 def _describe_model(kind: str, title: str, config: dict[str, Any], repository: str = "", **overrides: Any) -> Model:
-    """Return the description of a model from transformers: a detector, unless `overrides` changes the fields.
+    """Return the description of a model from transformers, by default a detector.
 
-    `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
+    Args:
+        kind: Key in `KINDS` of `construction`.
+        title: Name of the model for users.
+        config: Arguments of its configuration in transformers.
+        repository: Repository with its weights on the Hugging Face Hub, or "" if there are none.
+        overrides: Fields of `Model` that differ from those of most detectors, and the `license` or `revision` of the
+            weights.
     """
     license, revision = overrides.pop("license", "apache-2.0"), overrides.pop("revision", "main")
     source = Weights(repository=repository, path=CHECKPOINT, license=license, revision=revision)
@@ -237,7 +243,12 @@ def _describe_model(kind: str, title: str, config: dict[str, Any], repository: s
 
 
 def _describe_d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
-    """Return the description of a D-FINE, with the average precision of its weights on COCO."""
+    """Return the description of a D-FINE, whose weights have an average precision of `average_precision` on COCO.
+
+    The size of the model is given by its `letter` in the title, such as "N", and in the repository's name by `size`,
+    such as
+    "nano". `config` has the arguments of its configuration.
+    """
     published = f"COCO {average_precision} AP, D-FINE paper"
     return _describe_model(
         "DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published
@@ -245,7 +256,10 @@ def _describe_d_fine(letter: str, config: dict[str, Any], size: str, average_pre
 
 
 def _describe_rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
-    """Return the description of an RT-DETRv2 on a ResNet, with the average precision of its weights on COCO."""
+    """Return the description of an RT-DETRv2 on a ResNet of this `depth`, such as 50.
+
+    `average_precision` is that of its weights on COCO, and `config` has the arguments of its configuration.
+    """
     published = f"COCO {average_precision} AP, RT-DETRv2 README"
     return _describe_model(
         "RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published
@@ -255,7 +269,10 @@ def _describe_rt_detr(depth: int, config: dict[str, Any], average_precision: flo
 def _describe_rf_detr(
     size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper"
 ) -> Model:
-    """Return the description of an RF-DETR. `source` is the text that states its average precision on COCO."""
+    """Return the description of an RF-DETR of a `size` such as "nano".
+
+    `average_precision` is that of its weights on COCO, as stated in RF-DETR's `source` ("paper" or "documentation").
+    """
     published = f"COCO {average_precision} AP, RF-DETR {source}"
     title, repository = f"RF-DETR-{size.capitalize()}", f"Roboflow/rf-detr-{size}"
     overrides = {"image_size": image_size, "statistics": None, "published": published}
@@ -265,7 +282,10 @@ def _describe_rf_detr(
 def _describe_rf_detr_with_masks(
     size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float
 ) -> Model:
-    """Return the description of an RF-DETR with masks, of the size "nano" to "xxlarge"."""
+    """Return the description of an RF-DETR for instance segmentation, of the `size` "nano" to "xxlarge".
+
+    `average_precision` is that of its masks on COCO.
+    """
     config = _configure_rf_detr(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
     return _describe_model(
         "RfDetrMasks",
@@ -330,7 +350,16 @@ _EOMT: dict[str, dict[str, Any]] = {
 def _describe_eomt(
     letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **config_fields: Any
 ) -> Model:
-    """Return the description of an EoMT on one size of DINOv2, with `config_fields` added to its configuration."""
+    """Return the description of an EoMT, whose size is the `letter` of its DINOv2: "S", "B" or "L".
+
+    Args:
+        letter: Size of DINOv2.
+        repository: Name of its repository on the Hugging Face Hub, without the owner.
+        accuracy: Published accuracy of the weights, as text.
+        semantic: True for semantic segmentation, False for instance segmentation.
+        image_size: Side length of the images that the weights were trained with, in pixels.
+        config_fields: Additional fields of its configuration.
+    """
     config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | config_fields
     overrides: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
     return _describe_segmenter(

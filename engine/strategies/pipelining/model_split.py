@@ -105,7 +105,7 @@ def preserve_modes(model: nn.Module) -> Iterator[None]:
 
 
 def _trace_graph(model: nn.Module) -> fx.Graph:
-    """Trace `model` in its current mode. Raises CannotSplit if this fails, or unless it has one input and output."""
+    """Trace `model` in its current mode. Raises CannotSplit if it can't be traced, or has several inputs or outputs."""
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:
@@ -162,7 +162,9 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
     """Find the split points of a traced model: the nodes of `graph` that a stage can end with.
 
     After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
-    on both sides, and no later operation modifies the output in place.
+    on
+    both sides, and no later operation modifies the output in place. `modules` has the modules of the model by dotted
+    path.
     """
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}

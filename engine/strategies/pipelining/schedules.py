@@ -40,7 +40,7 @@ def create_schedule(name: str, stages: Sequence[PipelineStage], microbatches: in
 
 
 def pass_order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
-    """Return the order of passes on each device.
+    """Return the passes of each device in the order of execution.
 
     `schedule` is the object that `create_schedule` returned for the schedule `name`.
     """

@@ -44,7 +44,10 @@ class PlainState:
         return {name: complete[name] for name in self._names}
 
     def load(self, stages: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load the `state` of a plain model into this rank's `stages`, and store the tensors that no stage uses."""
+        """Load the `state` of a plain model into this rank's `stages`.
+
+        Tensors of the state that no stage uses are retained for later calls of `join`.
+        """
         for stage in stages:
             stage.load_state_dict({name: state.get(name, tensor) for name, tensor in stage.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})

@@ -35,7 +35,7 @@ Order = tuple[tuple[Pass, ...], ...]
 
 
 def gpipe(devices: int, microbatches: int) -> Order:
-    """Return GPipe's order: all forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return the passes of each device under GPipe: all forward, then all backward passes (Huang et al. 2019)."""
     return tuple(
         tuple(Pass(kind, stage, number) for kind in ("F", "B") for number in range(microbatches))
         for stage in range(devices)
@@ -43,7 +43,7 @@ def gpipe(devices: int, microbatches: int) -> Order:
 
 
 def one_f_one_b(devices: int, microbatches: int) -> Order:
-    """Return the order of the 1F1B schedule.
+    """Return the passes of each device under the 1F1B schedule, in the order of execution.
 
     Each device first runs a forward pass for each later stage, and then alternates between forward and backward passes
     (Narayanan et al. 2019).
