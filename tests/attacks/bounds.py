@@ -25,7 +25,7 @@ class Inspection(NamedTuple):
 
     @property
     def texts(self) -> str:
-        """Join all texts of the report that the user sees."""
+        """Messages and remedies of all problems in the report, one problem per line."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 

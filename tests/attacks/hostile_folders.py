@@ -160,7 +160,10 @@ def write_json_table(folder: Path) -> None:
 
 
 def write_json_rows(folder: Path) -> None:
-    """Create labels.json with a split for each image. Labels are a mapping or a list of names."""
+    """Create images and labels.json, with the labels and the split of each image.
+
+    The labels of an image are a mapping of names to numbers or booleans, or a list of names.
+    """
     rows = [
         {
             "file": f"{n}.png",

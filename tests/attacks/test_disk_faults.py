@@ -50,7 +50,7 @@ Fault = Callable[[RealRun], AbstractContextManager[None]]
 
 @pytest.fixture(autouse=True)
 def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the runs, which is on a disk that the tests make fail."""
+    """Create the folder of the runs and return it. Faults of the tests affect the files in this folder."""
     runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
@@ -82,7 +82,10 @@ def full(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def limit_file_sizes(run: RealRun) -> Iterator[None]:
-    """Limit the size of files that the run's processes write: to 50 kB in the worker, and to the current log's size."""
+    """Make writes to large files fail until the context ends, as with a quota.
+
+    The worker can't write files of more than 50 kB. The supervisor can only append 50 more bytes to the log.
+    """
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     limit_files(worker, 50_000)
     limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
@@ -125,7 +128,10 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
 
 
 def wait_for_random_step(run: RealRun, gate: Gate, random: Random) -> int:
-    """Let the run train up to a random step and wait until then. Return the step, whose checkpoint may be unfinished."""
+    """Let the run train up to a random step, wait until it has, and return the step.
+
+    The checkpoint of this step may still be unfinished.
+    """
     step = random.randint(2, STEPS - 4)
     gate.permit_steps(step, run, saved=False)
     return step

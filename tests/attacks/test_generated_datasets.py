@@ -82,8 +82,8 @@ for seed in range(first, last):
 class InspectionSummary:
     """Summary of many inspections.
 
-    `wrong` describes faults of the inspector. `folders`, `refused` and `crashes` are counts. The maxima are those of
-    a single inspection.
+    `wrong` describes faults of the inspector. `folders`, `refused` and `crashes` are counts. The fields that begin with
+    `max_` are the largest values of a single inspection.
     """
 
     wrong: list[str] = field(default_factory=list)

@@ -249,7 +249,11 @@ def list_cell_tips(model: QAbstractItemModel) -> set[str]:
 
 
 def make_snapshot(names: Sequence[str], second: int) -> Snapshot:
-    """Make a snapshot with an overheated GPU per name. The GPU and its processes have this name, and it has Xid errors."""
+    """Make a snapshot with an overheated GPU per name, which has Xid errors.
+
+    The GPU and its processes have this name. `second` is the number of the snapshot. Snapshots after number 0 have a
+    further, newer Xid error.
+    """
     names = [" ".join(name.split())[:MAX_SHOWN_CHARS] for name in names]
     gpus = tuple(
         structs.replace(

@@ -1,4 +1,7 @@
-"""Files that another user has created in advance: they must receive no runs, nor lead out of a run folder."""
+"""Folders and links that another user has created in advance.
+
+Footplate must not save runs in them, nor follow them out of a run folder or the trash.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ Suspend = Callable[..., None]
 
 @pytest.fixture
 def suspend() -> Iterator[Suspend]:
-    """Return a function that suspends a supervisor. If `crowded`, it also fills the queue of waiting connections."""
+    """Yield a function that suspends a supervisor until the end of the test.
+
+    If its argument `crowded` is True, it also opens connections until the supervisor's socket accepts no more.
+    """
     with ExitStack() as stack:
 
         def stop(one: Supervised, *, crowded: bool) -> None:

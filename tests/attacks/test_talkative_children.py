@@ -14,7 +14,10 @@ pytestmark = pytest.mark.attacks
 
 @pytest.fixture
 def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make every Python process that inspects datasets or samples GPUs print large amounts of text."""
+    """Make every Python process that inspects datasets or samples GPUs print large amounts of text when it starts.
+
+    Returns the folder that is added to PYTHONPATH for this.
+    """
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

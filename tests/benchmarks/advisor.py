@@ -194,7 +194,8 @@ def measure_all_setups(case: AdvisorCase, first: Job, seconds: float) -> dict[Jo
 def measure(jobs: list[Job], seconds: float) -> list[float]:
     """Measure jobs in this process, each for `seconds`, and return their speeds in images per second.
 
-    A job is aborted if it is less than half as fast as the best previous job.
+    A job that is less than half as fast as the best previous job is aborted. Its speed is that of the steps until then,
+    or 0 if none was timed.
     """
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []

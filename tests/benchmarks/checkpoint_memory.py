@@ -58,7 +58,10 @@ class PeakMemory:
                 time.sleep(PERIOD_S)
 
     def train(self, name: str, forker: Forker, job: Job, folder: Path, prepare: str = "") -> list[str]:
-        """Train in the subfolder `name` of `folder`, and return the texts in the log. Stages are named "NAME: PHASE"."""
+        """Train `job` in the subfolder `name` of `folder`, and return the texts in the log.
+
+        The stages are named "NAME: PHASE". `prepare` names a function ("module:function") that the workers call before they train, or is "".
+        """
 
         def note(_: int, message: Any) -> bool:
             if isinstance(message, PhaseChanged | StepMetrics):
@@ -84,7 +87,10 @@ def _private_bytes(pid: int) -> int:
 
 
 def wait_for_ranks(_spec: WorkerSpec) -> None:
-    """Make the worker start training only when all ranks are prepared. Otherwise, their stages would overlap."""
+    """Make the worker wait before training until all ranks are ready. Otherwise, the stages of ranks would overlap.
+
+    Called in each worker before its preparations.
+    """
     run = Trainer.run
 
     def run_together(trainer: Trainer) -> WorkerDone:

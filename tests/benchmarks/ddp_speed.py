@@ -29,7 +29,10 @@ SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 
 
 def measure_tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
-    """Return the speed of torch's DDP tutorial in images per second, with one DataLoader worker per rank."""
+    """Return the speed of torch's DDP tutorial in images per second, with one DataLoader worker per rank.
+
+    `batch` is the batch size of both ranks together. The first `warm` steps aren't timed, the next `steps` are.
+    """
     setting = Setting(
         data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
     )

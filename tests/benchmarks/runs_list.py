@@ -143,8 +143,8 @@ def time_window(environment: dict[str, str], runs: int, how: str) -> list[float]
     """Open the list of runs in a new window process, use it, and return the times in seconds.
 
     The items are: until the first rows, until all `runs` rows, CPU time for all rows, a search, sorting, a refresh, the
-    command palette, and the slowest key press in the palette. If `how` is "cold", the window hasn't loaded the list
-    before.
+    command palette, and the slowest key press in the palette. If `how` is "cold", the click on Runs loads the list. If
+    it is "as it is", the window loads the list at its start.
     """
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)

@@ -3,8 +3,9 @@
     python tests/benchmarks/window_start.py [--times N]
 
 The benchmark starts the real command N times offscreen and, if Xvfb is installed, N times on an X screen, with a home
-folder that has been used before. The first start of each kind fills caches and isn't counted. The least processor time
-hardly depends on other programs. The exit code is 1 if the median of the first frames exceeds 0.6 s.
+folder that has been used before. The first start of each kind fills caches and isn't counted. The output shows times on
+the clock and the lowest CPU time, which hardly depends on other load of the machine. The exit code is 1 if the median
+time to the first frame exceeds 0.6 s.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 72 training and 21 validation images."""
+    """Create an ImageFolder of 72 training and 21 validation images, and return it."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 

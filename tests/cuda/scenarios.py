@@ -68,7 +68,10 @@ def copy_from_gpu() -> list[list[int]]:
 
 
 def use_cuda_in_fork() -> str:
-    """Use CUDA in a child that is forked from a process with a CUDA context. Return the error message, or "nothing"."""
+    """Use CUDA in a child that is forked from a process with a CUDA context.
+
+    Returns the message of the error that this raises in the child, or "nothing" if it raises none.
+    """
     torch.ones(1, device="cuda")
     parent_end, theirs = os.pipe()
     if os.fork() == 0:
@@ -185,8 +188,8 @@ def restore_random_state(devices: list[str], file: str) -> bool:
 def copy_state_to_pinned_memory() -> dict[str, Any]:
     """Copy ResNet-50's state to pinned memory twice, and save one copy.
 
-    Returns the bytes of the "state", of the "pinned" memory for both copies, and of the "saved" copy, the copied
-    "step", and True for "equal" and "strides" if the copy has the same values and strides.
+    Returns the number of bytes of the "state", of the "pinned" memory for both copies, and of the "saved" copy; the
+    copied "step"; and the booleans "equal" (the copy has the same values) and "strides" (it has the same strides).
     """
     model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
     state = {"model": model.state_dict(), "step": 3}

@@ -1,4 +1,8 @@
-"""Desktops for tests, each with a display, a window manager, a session bus, an accessibility bus and a new user."""
+"""Desktops for tests, each with a display, a window manager, a session bus, an accessibility bus and a new user.
+
+The functions `start_…` get an empty folder for the user's files and the logs of programs, and a folder for the runtime
+files of the user's session (XDG_RUNTIME_DIR).
+"""
 
 from __future__ import annotations
 
@@ -141,7 +145,7 @@ class Desktop:
 
 @contextmanager
 def start_x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Start an X screen with openbox as its window manager."""
+    """Start an X screen with openbox as its window manager. Yield the desktop, and close it with the context."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         screen = f"{WIDTH}x{HEIGHT}x24"
@@ -156,7 +160,7 @@ def start_x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 @contextmanager
 def start_wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Start a headless Weston desktop, which permits screenshots."""
+    """Start a headless Weston desktop, which permits screenshots. Yield it, and close it with the context."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         name = "wayland-footplate"
@@ -178,7 +182,7 @@ def start_wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 @contextmanager
 def start_wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Start a headless Sway desktop, which accepts virtual keyboards."""
+    """Start a headless Sway desktop, which accepts virtual keyboards. Yield it, and close it with the context."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         desktop.environment |= {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}

@@ -19,7 +19,10 @@ SIDE = 16
 
 
 def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
-    """Write an ImageFolder of noisy images. Each class has a color."""
+    """Write an ImageFolder of noisy images, and return `folder`. The images of a class have the same tint.
+
+    `per_class` maps the name of each split to its number of images per class.
+    """
     random = np.random.default_rng(0)
     for split, count in per_class.items():
         for number, name in enumerate(classes):
@@ -34,7 +37,7 @@ def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 72 training and 21 validation images."""
+    """Create an ImageFolder of 72 training and 21 validation images, and return it."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 

@@ -69,7 +69,7 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def write_model_file(path: Path, body: str) -> dict[str, object]:
-    """Return the fields of a job with an allowed model file whose forward pass is `body`."""
+    """Write a model file with the forward pass `body`, and permit its execution. Return job fields that select it."""
     head = """
         import torch
         from torch import nn

@@ -12,7 +12,7 @@ NEWEST = Nvml("ok", driver_version="595.58.03", cuda_version="13.2")
 
 
 def gpu(index: int = 0, **changes: object) -> Gpu:
-    """Return an H200 that has the same index in CUDA and NVML."""
+    """Return an H200 that has the same index in CUDA and NVML. `changes` override its fields."""
     plain = Gpu(
         uuid=f"GPU-{index}aaaaaaa-1111-2222-3333-444444444444",
         name="NVIDIA H200",

@@ -1,4 +1,4 @@
-"""Reachability of servers, which several checks depend on.
+"""Reachability of servers, as `engine.checks.disk` reports it to several checks.
 
 Answers are cached. A check waits up to two seconds for an answer, which may also arrive later.
 """

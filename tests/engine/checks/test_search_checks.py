@@ -24,7 +24,10 @@ GOLDEN = Path(__file__).with_name("golden_problems.txt")
 
 
 def find_search_problems(job: Job | None = None, snapshot: Snapshot | None = None, **values: Any) -> list[Problem]:
-    """Return the problems with a search."""
+    """Validate a search with the fields `values` and return its problems.
+
+    It varies `SPACE` of a small job by default. Without a `snapshot`, devices aren't checked.
+    """
     given = {"name": "a", "space": SPACE} | values
     search, problems = validate_search(given, job or make_small_job(), load_catalogue(), machine=snapshot)
     assert (search is None) == bool(problems)

@@ -32,7 +32,7 @@ def problems_of(given: Job) -> list[Problem]:
 
 
 def store_weights(given: Job) -> Weights:
-    """Create the file of the job's pretrained weights on this machine."""
+    """Create a file in place of the job's pretrained weights, as if they had been downloaded. Return the weights."""
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     cached_path(weights).parent.mkdir(parents=True)

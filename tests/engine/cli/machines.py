@@ -34,7 +34,7 @@ def gpu(index: int, **values: Any) -> Gpu:
 
 
 def busy_gpu(index: int, **changes: Any) -> Gpu:
-    """Return a GPU with values for every column of the table."""
+    """Return a GPU with values for every column of the table. `changes` override these values."""
     values: dict[str, Any] = {
         "cuda_index": index,
         "pci_bus_id": f"00000000:{index + 10:02X}:00.0",
@@ -52,7 +52,7 @@ def busy_gpu(index: int, **changes: Any) -> Gpu:
 
 
 def full_gpu(index: int, **changes: Any) -> Gpu:
-    """Return a GPU with values for all quantities."""
+    """Return a GPU with values for all quantities. `changes` override these values."""
     values: dict[str, Any] = {
         "memory_busy_percent": 31.0,
         "sm_active_percent": 75.0,
@@ -99,13 +99,13 @@ def full_gpu(index: int, **changes: Any) -> Gpu:
 
 
 def instance(parent: Gpu, number: int, **values: Any) -> Gpu:
-    """Return a MIG instance of `parent`."""
+    """Return the MIG instance `number` of `parent`, which reports only the given values."""
     mig = Mig(parent_uuid=parent.uuid, gpu_instance=number, compute_instance=0, profile="1g.18gb")
     return Gpu(uuid=f"MIG-{parent.uuid}-{number}", name=parent.name, nvml_index=parent.nvml_index, mig=mig, **values)
 
 
 def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
-    """Return the snapshot of a host with `gpus`."""
+    """Return the snapshot of a host with `gpus`. `changes` override its fields."""
     cpu = Cpu(
         name="AMD EPYC 9654 96-Core Processor",
         core_load_percent=(10.0, 30.0),
@@ -124,7 +124,10 @@ def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
 
 
 def two_halves(count: int = 4) -> Topology:
-    """Return the topology of `count` GPUs: NVLink within each pair, and the path across processors between pairs."""
+    """Return the topology of `count` GPUs, of which each half is at another processor.
+
+    GPUs 0 and 1, 2 and 3, and so on, are connected by NVLink. All other pairs communicate across the processors.
+    """
     linked = {(one, one + 1) for one in range(0, count, 2)}
     pairs = tuple(
         GpuPair(

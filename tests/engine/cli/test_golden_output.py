@@ -1,4 +1,6 @@
-"""Output of commands for prepared runs and results, compared with a golden file. All numbers in them are different.
+"""Output of commands for prepared runs and results, compared with a golden file.
+
+All numbers in the runs and results are different, so that no value can be mistaken for another one.
 
 `FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again. Review its diff.
 """
@@ -161,9 +163,9 @@ REVIEW = Review(
 
 
 def make_saver(answer: Any) -> Callable[[Path], Path]:
-    """Return a function that saves `answer` in a folder and returns its path.
+    """Return a function that saves `answer` as a file in a folder and returns the file's path.
 
-    It takes the place of the process that computes the answer.
+    The function replaces the process that computes the answer.
     """
 
     def save(folder: Path) -> Path:
@@ -175,7 +177,10 @@ def make_saver(answer: Any) -> Callable[[Path], Path]:
 
 
 def save_detector_evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
-    """Save an evaluation with errors of boxes, and with a class without an F1 score."""
+    """Save an evaluation of a detector, in which one class has no F1 score. Return its file.
+
+    `wrong` are the numbers of the samples with wrong predictions.
+    """
     name = f"20261124-10000{len(wrong)}-val"
     saved = save_evaluation(RunFolder(folder), folder / "data", name, wrong=wrong)
     scores = {"F1": (Interval(0.7, 0.6, 0.85), None, Interval(0.25)), **saved.evaluation.per_class}

@@ -30,7 +30,10 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Yield a function that starts the command. All processes are ended after the test."""
+    """Yield a function that starts `footplate gpus` with arguments and additional environment variables.
+
+    The processes are killed after the test.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def launch(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -65,7 +68,7 @@ def test_gpus_prints_a_table_without_unicode(nvml_stub: NvmlStub) -> None:
 
 @pytest.fixture
 def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Return the stub, for commands that are executed in this process."""
+    """Make commands that are executed in this process use the NVML stub, by environment variables. Return the stub."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     return nvml_stub

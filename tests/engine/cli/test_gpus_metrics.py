@@ -23,7 +23,7 @@ from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 @contextmanager
 def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the running command and its address."""
+    """Start ``footplate gpus --prometheus`` and yield its process and its address."""
     sent = command("gpus", "--prometheus", "0", "--interval", "0.1")
     with subprocess.Popen(sent, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
         assert process.stderr is not None

@@ -26,7 +26,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def custom_recipe(separate_home: Path) -> Path:
-    """Return the file of a custom recipe."""
+    """Save the custom recipe "mine", and return its file."""
     path = separate_home / "recipes" / "mine.toml"
     path.parent.mkdir(parents=True)
     path.write_text('title = "My own"\nabout = "Short."\n[set]\nepochs = 3\nmixup = 0.3\n')

@@ -93,9 +93,10 @@ def make_checkpoint(kind: Literal["last", "best"], step: int) -> CheckpointSaved
 
 
 def run_with_supervisor(command: str, sent: Sequence[Command], events: Sequence[AnyEvent]) -> tuple[str, Answer]:
-    """Return the id of a new run and the answer of `command`, in which RUN stands for this id.
+    """Create a run with a simulated supervisor, and execute `command`, in which RUN stands for the run's id.
 
-    The run's supervisor expects the commands `sent`. It then sends the `events`.
+    The supervisor waits until it has received as many commands as `sent`, and then sends `events`. Returns the id of
+    the run and the output of the command.
     """
     run = supervise_here(create_run(Job()))
     server = LocalServer(run.path, [PhaseChanged(phase="training")])

@@ -40,7 +40,7 @@ optimizer = ["sgd", "adamw"]
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    """Write a SPACE.toml that names its dataset by a relative path."""
+    """Write a search file whose dataset is a relative path, and return it."""
     (tmp_path / "sample").symlink_to(make_small_job().data.dataset)
     file = tmp_path / "flowers.toml"
     file.write_text(SPACE.format(dataset="sample"))
@@ -48,13 +48,13 @@ def space(tmp_path: Path) -> Path:
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
-    """Run a command in this process and return its output."""
+    """Run a command in this process and return its exit code and output."""
     code = main(arguments)
     return Answer(code, *capsys.readouterr())
 
 
 def make_search(name: str = "small") -> SearchFolder:
-    """Return a completed search with three trials: one pruned, one completed and one failed."""
+    """Create a completed search with three trials (one pruned, one completed, one failed), and return its folder."""
     folder = create_search(make_small_search(name=name))
     best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
     rows = (

@@ -60,7 +60,15 @@ OUTPUTS = {
 
 
 def run_invalid(line: str, path: Path, trained: Callable[[str], TrainedRun], tmp_path: Path, name: str) -> str:
-    """Run an invalid command line, check the form of the messages, and return them."""
+    """Run the command `line` with an unusable path, check its exit code and messages, and return its output.
+
+    Args:
+        line: Command line in which PATH, RUN and IMAGES stand for paths, as in `FILES`.
+        path: Unusable path. A message must contain it and a remedy.
+        trained: Fixture that provides the run and its dataset.
+        tmp_path: Folder for output.
+        name: Argument or flag that the message must name, or "".
+    """
     of = trained("classification")
     put_host(Host(name=""))
     words = {"RUN": str(of.run.path), "IMAGES": of.job.data.dataset}

@@ -16,7 +16,10 @@ CATALOGUE = load_catalogue()
 def make_known_trial(
     trial: Trial, *values: float | None, state: TrialState = "completed", epoch: int = 9
 ) -> KnownTrial:
-    """Return a finished trial that has reported the same value of the first objective in each epoch."""
+    """Return an ended trial with one result in `values` per goal of its search.
+
+    It has reported the first of these values after each of its `epoch` epochs.
+    """
     reported = dict.fromkeys(range(1, epoch + 1), values[0]) if values and values[0] is not None else {}
     row = TrialRow(
         number=trial.number,

@@ -1,4 +1,4 @@
-"""Verdicts on synthetic training histories of every kind, and on noise."""
+"""Verdicts on ended runs, for synthetic histories of losses and metrics. Noise alone must seldom look like a trend."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_verdict_on(
     """Return the verdict on a run of a classifier.
 
     The lists have a value per validated epoch: validation losses, training losses, and validation accuracies (`top1`).
-    Each `every`th epoch is validated. `accuracy` is the training accuracy.
+    Each `every`th epoch is validated. `accuracy` is the training accuracy, and `fields` override fields of the job.
     """
     history = History()
     history.add(plan(classes))

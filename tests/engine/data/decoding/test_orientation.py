@@ -12,7 +12,7 @@ from engine.data.decoding.orientation import read_rotations, turn_upright_like_i
 
 
 def write_image(path: Path, orientation: int) -> str:
-    """Write an image of 9 x 6 pixels with an Exif orientation."""
+    """Write an image of 9 x 6 pixels with an Exif orientation, and return its path."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.new("RGB", (9, 6)).save(path, exif=exif)

@@ -49,7 +49,10 @@ def make_levels(values: list[int]) -> Levels:
 
 
 def make_survey(*masks: list[int], lossy: bool = False, smooth: bool = False) -> Survey:
-    """Create a survey of gray masks with the given values, or of one empty mask."""
+    """Create a survey of gray masks with the given values. Without `masks`, it is of one empty mask.
+
+    `lossy` is True for masks from files with lossy compression, and `smooth` for masks with as many values as a photo.
+    """
     samples = []
     for values in masks or ([],):
         found = np.array(values, int)

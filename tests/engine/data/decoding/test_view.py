@@ -1,4 +1,4 @@
-"""Conversion of coordinates between an image and the center of the square that contains it."""
+"""Conversion of coordinates between an image and the square that the model sees: the resized and cropped image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets assembled from what a format has read: unusable classes, and classes without samples in a split."""
+"""Datasets assembled from the content that a format has read. They report unusable classes and missing samples."""
 
 from __future__ import annotations
 

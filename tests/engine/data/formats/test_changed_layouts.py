@@ -1,4 +1,7 @@
-"""Datasets with moved, renamed or deleted files. They must be read correctly, or be rejected."""
+"""Datasets with moved, renamed or deleted files. They must be read correctly, or be rejected.
+
+Each function that changes a dataset folder gets a random number `draw`, which determines the change.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Change = Callable[[Path, int], None]
 
 
 def move_down(folder: Path, draw: int) -> None:
-    """Move the dataset into a subfolder with a random name, which may be misleading. `draw` selects the name."""
+    """Move the dataset into a subfolder whose name, possibly a misleading one, depends on `draw`."""
     inner = folder / ("export", "dataset", "train", "images")[draw % 4]
     parts = list(folder.iterdir())
     if inner in parts:
@@ -32,7 +35,7 @@ def move_down(folder: Path, draw: int) -> None:
 
 
 def rename_splits(folder: Path, draw: int) -> None:
-    """Give the folders of the splits other names."""
+    """Rename the folders "train" and "val" to other names, which depend on `draw`."""
     names = {"train": ("training", "Train", "part1")[draw % 3], "val": ("valid", "validation", "part2")[draw % 3]}
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir() and path.name in names:
@@ -40,21 +43,21 @@ def rename_splits(folder: Path, draw: int) -> None:
 
 
 def drop_a_file(folder: Path, draw: int) -> None:
-    """Delete a random file."""
+    """Delete one file, which the random number `draw` selects."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if files:
         files[draw % len(files)].unlink()
 
 
 def drop_a_folder(folder: Path, draw: int) -> None:
-    """Delete a random folder."""
+    """Delete one subfolder, which the random number `draw` selects."""
     folders = sorted(path for path in folder.rglob("*") if path.is_dir())
     if folders:
         shutil.rmtree(folders[draw % len(folders)])
 
 
 def cut_a_file_short(folder: Path, draw: int) -> None:
-    """Remove the second half of a random annotation file."""
+    """Remove the second half of one text file, which the random number `draw` selects."""
     files = sorted(
         path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml")
     )
@@ -64,7 +67,7 @@ def cut_a_file_short(folder: Path, draw: int) -> None:
 
 
 def add_clutter(folder: Path, draw: int) -> None:
-    """Add unrelated files of kinds that are common in dataset folders."""
+    """Add unrelated files, as they are common in dataset folders. `draw` selects one of the names."""
     (folder / "README.md").write_text("# Data\n")
     (folder / ("notes.txt", "thumbs.db", "log.csv")[draw % 3]).write_text("a,b\n1,2\n")
     (folder / ".cache").mkdir(exist_ok=True)

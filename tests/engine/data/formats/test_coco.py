@@ -31,7 +31,10 @@ def list_drawn_boxes(images: dict[str, DrawnImage]) -> dict[str, list[tuple[str,
 
 
 def write_edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
-    """Write images and a COCO file. `edit` modifies the content of the file before it is written."""
+    """Write images and a COCO file of boxes, with outlines if `outlines`, and return `root`.
+
+    `edit` modifies the content of the COCO file before it is written.
+    """
     for stem, drawn in SPLITS["train"].items():
         draw(root / f"images/{stem}.png", drawn)
     content = boxed.coco_json(SPLITS["train"], outlines=outlines)
@@ -390,7 +393,10 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
 
 
 def _write_files(root: Path, names: dict[str, str]) -> Path:
-    """Write COCO files and their images. `names` maps the path of each file to the name of the one image in it."""
+    """Write COCO files that each list a single image, and these images. Return `root`.
+
+    `names` maps the path of each COCO file to the stem of its image.
+    """
     for name, stem in names.items():
         draw(root / f"images/{stem}.png", ONE)
         text(root / name, json.dumps(boxed.coco_json({stem: ONE})))

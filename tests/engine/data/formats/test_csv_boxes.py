@@ -22,7 +22,10 @@ HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
 
 def write(folder: Path, name: str, text: str, images: Sequence[str] = ("a", "b", "c")) -> Path:
-    """Write images of 60 x 40 pixels into the folder "images", and a table next to it."""
+    """Write images of 60 x 40 pixels into the subfolder "images", and the table `text` to the file `name` next to it.
+
+    `images` are the stems of the images. Returns `folder`.
+    """
     (folder / "images").mkdir(parents=True, exist_ok=True)
     for number, image in enumerate(images):
         pixels = np.random.default_rng(number).integers(0, 256, (40, 60, 3), np.uint8)

@@ -35,7 +35,7 @@ def list_boxed(counts: dict[str, int]) -> dict[str, dict[str, Any]]:
 
 
 def write_yolo(folder: Path, counts: dict[str, int]) -> Path:
-    """Write a YOLO folder, with a test split if it has training images."""
+    """Write a YOLO folder with the splits in `counts`. If "train" is one of them, data.yaml also names a test split."""
     yolo(folder, list_boxed(counts))
     if "train" in counts:
         definition = folder / "data.yaml"
@@ -102,7 +102,7 @@ def test_masks_are_mapped_by_class_name(tmp_path: Path) -> None:
 
 
 class TwoObjects:
-    """Source of two objects of each of the classes 0 to 2. The second one is ignored."""
+    """Source with six objects in an image: of each of the classes 0 to 2, one valid and one ignored object."""
 
     instances_found = tuple(
         Instance(Window(0, 0, np.ones((1, 1), bool)), number, ignored)

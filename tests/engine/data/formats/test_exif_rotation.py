@@ -26,7 +26,7 @@ QUARTERS = (5, 6, 7, 8)
 
 
 def write_turned_image(path: Path, orientation: int, drawn: DrawnImage = RAW) -> Path:
-    """Write an image with an EXIF orientation, whose pixels aren't rotated."""
+    """Write the image `drawn` with an EXIF orientation, but without rotating its pixels. Return `path`."""
     with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
         exif = Image.Exif()
         exif[0x0112] = orientation

@@ -63,7 +63,7 @@ def make_class_writer(*names: str) -> Make:
 
 
 def make_text_writer(*names: str, text: str = "") -> Make:
-    """Return a function that writes class folders, and text files with these names."""
+    """Return a function that writes class folders, and files with the paths `names` and the content `text`."""
 
     def make(folder: Path) -> None:
         cats_and_dogs(folder)

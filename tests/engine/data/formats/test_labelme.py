@@ -30,7 +30,10 @@ def shape(kind: str | None = "polygon", points: Any = SQUARE, **more: Any) -> di
 
 
 def write_sample(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
-    """Write an image of 80 x 60 pixels, and its JSON file with `shapes` and the additional fields `more`."""
+    """Write an image of 80 x 60 pixels, and its JSON file with `shapes` and the additional fields `more`.
+
+    `name` is the stem of both files. Returns `folder`.
+    """
     draw(folder / f"{name}.png", TWO)
     content = {"shapes": list(shapes), "imagePath": f"{name}.png", "imageData": None, **more}
     text(folder / f"{name}.json", json.dumps(content))

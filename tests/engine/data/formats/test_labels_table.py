@@ -35,7 +35,10 @@ def write_images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """Write six images into the folder "images", and a table next to it."""
+    """Write six images into the subfolder "images", and the table `text` to the file `name` next to it.
+
+    Returns `folder`.
+    """
     write_images(folder / "images")
     (folder / name).write_text(text)
     return folder

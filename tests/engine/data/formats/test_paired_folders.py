@@ -24,7 +24,10 @@ def make_tree(folder: Path, files: str) -> Tree:
 
 
 def list_names(pairs: Pairs) -> dict[str, str]:
-    """Return the file names, without folders and extensions, in each list of `pairs` that is not empty."""
+    """Return the file stems in each list of `pairs` that is not empty, separated by spaces.
+
+    The keys are "matched" (entries are "IMAGE:FILE"), "images" and "files" without a partner, "several" and "same".
+    """
     found = {
         "matched": [f"{Path(image).stem}:{Path(file).stem}" for image, file in pairs.matched],
         "images": [Path(path).stem for path in pairs.unmatched_images],

@@ -259,7 +259,10 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
 
 
 def register_formats(monkeypatch: pytest.MonkeyPatch, **detections: Sequence[Detection]) -> None:
-    """Replace all formats by fakes. Each reports its given detection for every folder, and reads class folders."""
+    """Replace all formats by fakes that read class folders.
+
+    `detections` maps the id of each fake format to the detections that it reports for every folder.
+    """
 
     def create(name: str, found: Sequence[Detection]) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name.title(), detect=lambda tree: found)

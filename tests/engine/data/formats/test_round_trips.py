@@ -72,9 +72,13 @@ def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *
 
 
 def list_expected_annotations(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
-    """Return the expected annotation of each image for a kind of annotations.
+    """Return the annotation of each image that must be read, by the image's name.
 
-    If the dataset contains classes (`written`) and labels are read from it, each image has one label.
+    Args:
+        writer: Writer of the dataset.
+        variant: Variant of the format. Some variants can't contain images without annotations.
+        written: Kind of annotations in the dataset.
+        kind: Kind of annotations that is read. If it is "labels" and `written` is "classes", each image has one label.
     """
     if (written, kind) == ("classes", "labels"):
         return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}

@@ -1,4 +1,4 @@
-"""Collection of images and shapes from annotation files, from a sample of which formats are detected."""
+"""Shapes in annotation files: reading, conversion and collection by image, and detection of formats from samples."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]
 def write_folder(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
     """Write XML files into Annotations, and images into JPEGImages.
 
-    `xml` maps a file name to its content. By default, there is an image for each XML file.
+    `xml` maps the stem of each XML file to its content, and `images` are the stems of the images, by default the same
+    ones. Returns `folder`.
     """
     for name in images or tuple(xml):
         draw(folder / f"JPEGImages/{name}.png", TWO)

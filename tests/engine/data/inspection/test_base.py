@@ -1,4 +1,4 @@
-"""Parts that inspections share: repeated calls without memory, unusable files, and the choice of examples."""
+"""Parts that inspections share: retries after running out of memory, unusable files, and the choice of examples."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) 
 
 
 def make_box_split(files: list[Path], *labels: list[int]) -> BoxSplit:
-    """Return a split of images with a list of labels for each, whose boxes are all equal."""
+    """Return a split in which image `files[i]` has a box for each class index in `labels[i]`. All boxes are equal."""
     flat = np.array([label for each in labels for label in each], np.int64)
     bounds = np.cumsum([0, *map(len, labels)])
     boxes = np.tile(np.array([[1, 2, 9, 8]], np.float32), (len(flat), 1))
