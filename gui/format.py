@@ -92,7 +92,7 @@ def significant(value: float, digits: int = 6) -> str:
 
 
 def metric_value(value: float, *, percent: bool, decimals: int = 1) -> str:
-    """Format a metric: a fraction as a percentage with `decimals`, any other with four significant digits."""
+    """Format a metric: as a percentage with `decimals` if `percent`, otherwise with four significant digits."""
     return _localized(plain.metric_value(value, percent=percent, decimals=decimals))
 
 
@@ -105,13 +105,16 @@ def number_in(text: str) -> float:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with its noun, as in "1 run" or "3,000 runs"."""
+    """Format `number` with the singular `noun` or its plural, as in "1 run" or "3,000 runs"."""
     digits, _, inflected_noun = plain.counted(number, noun).partition(" ")
     return f"{_localized(digits)} {inflected_noun}"
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
+    """Format `count` bytes in a binary unit ("44.9 MiB"), or in a decimal one ("47.1 MB") if the settings request it.
+
+    The fixed binary `unit` or its decimal counterpart is used unless it is "". None and NaN become a dash.
+    """
     return _localized(plain.size(count, unit, decimal=_style.decimal))
 
 
@@ -153,7 +156,7 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 
 def energy(joules: float) -> str:
-    """Format an energy, as in "41.2 kJ", or "1.24 kWh" if it is large."""
+    """Format an energy, as in "41.2 kJ", or as in "1.24 kWh" from a tenth of a kWh on."""
     if joules < _JOULES_PER_KWH / 10:
         return f"{localized(joules / 1000, 1)} kJ"
     return f"{localized(joules / _JOULES_PER_KWH, 2)} kWh"

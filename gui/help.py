@@ -65,7 +65,7 @@ def folder() -> Path:
 
 @cache
 def list_pages() -> dict[str, str]:
-    """Return the title of each page by file name: the contents page first, then the pages in its order."""
+    """Return the title of each page by file name: the contents page first, then the pages to which it links."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
     return {name: _read_page(name).partition("\n")[0].removeprefix("# ") for name in names}
@@ -251,7 +251,7 @@ def find_matches(document: QTextDocument, text: str) -> list[QTextCursor]:
 
 
 class Browser(QTextBrowser):
-    """Browser for pages of the guide. Other links are opened outside of the window."""
+    """Browser for pages of the guide. Links to websites open in the desktop's browser."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -265,7 +265,10 @@ class Browser(QTextBrowser):
     def doSetSource(
         self, url: QUrl | str, /, type: QTextDocument.ResourceType = QTextDocument.ResourceType.UnknownResource
     ) -> None:
-        """Load a page as HTML, to which `loadResource` converts its Markdown. By its suffix, Qt would load Markdown."""
+        """Load a page as an HTML resource, because `loadResource` converts the page from Markdown to HTML.
+
+        By the suffix of the file, Qt would load it as Markdown.
+        """
         super().doSetSource(url, QTextDocument.ResourceType.HtmlResource)
         # Qt doesn't update the scroll bars while it lays out a long page.
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())

@@ -184,7 +184,7 @@ class MainWindow(QMainWindow):
         self.inspector.failed.connect(self._on_inspection_failed)
 
     def _restore(self) -> None:
-        """Restore size, position, splitter and panel of the last session, or use defaults."""
+        """Restore the size, position, splitter and devices panel of the last session, or use the defaults."""
         self.resize(1280, min(800, self.screen().availableSize().height() - _DESKTOP_HEIGHT))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
@@ -287,7 +287,8 @@ class MainWindow(QMainWindow):
     def _show_page(self, number: int) -> None:
         """Show the page of a tab. When the Runs page gets the focus for the first time, focus its list of runs.
 
-        Qt moves the focus from a hidden page to the first widget of the new one, or to the one that had it there last.
+        If the hidden page had the focus, Qt moves the focus to the widget of the new page that had it last or, on the
+        first visit, to the first widget.
         """
         runs = self.workspace.runs if self.workspace is not None else None
         is_first_focus = runs is not None and runs.focusWidget() is None
@@ -371,7 +372,7 @@ class MainWindow(QMainWindow):
     def _on_path_read(self, paths: Sequence[str], opened: PathContent) -> None:
         """Put a dataset folder or a job into the form, or show why it can't be opened.
 
-        It is ignored if other paths than `paths` have been requested in the meantime.
+        The result is ignored if other paths than `paths` have been requested in the meantime.
         """
         if paths is not self._requested_paths:
             return
@@ -403,7 +404,10 @@ class MainWindow(QMainWindow):
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Hide the window if the tray keeps it. Otherwise, save settings and job, end all work, and emit `closed`."""
+        """Hide the window if it should remain in the tray.
+
+        Otherwise, save its state and the job, end all work, and emit `closed`.
+        """
         if self.tray is not None and self.tray.keeps_window and not self._is_quitting:
             event.ignore()
             self.hide()

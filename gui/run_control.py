@@ -104,7 +104,7 @@ class RunControl(QObject):
         self._panel.form.set_queued_runs(listing.device_queues)
 
     def _on_runs_unreadable(self, reason: str) -> None:
-        """Show after the status why the runs can't be read, and stop waiting for the run of the last session."""
+        """Show in the status bar why the runs can't be read, and stop waiting for the run of the last session."""
         self._has_read_runs = True
         self._context.train.stop_waiting()
         self.show_status()

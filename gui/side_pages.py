@@ -47,7 +47,10 @@ class SidePages(QObject):
                 context.actions.pages[entry.tab].on_trigger(partial(self._show_tab, entry.name))
 
     def show(self, name: str, argument: Any = None) -> None:
-        """Show the page `name` of the registry and select the tab that it covers."""
+        """Show the page `name` of the registry for the job in the form, and select the tab that it covers.
+
+        `argument` is passed to the page's `show` function (see `PageEntry`). Its meaning depends on the page.
+        """
         entry, page = self._workspace.entries[name], self._workspace.get_page(name)
         if self._stack.currentWidget() is not page:
             # A side page that is opened from another one returns to the tab below both.
@@ -59,7 +62,10 @@ class SidePages(QObject):
         entry.show(page, self._make_job_in_form(), argument)
 
     def _show_tab(self, name: str) -> None:
-        """Show the page of a tab as the user left it. If a new page gets the focus, focus its list."""
+        """Show the page of a tab as the user left it.
+
+        If the page is new and Qt has given it the focus, focus its list.
+        """
         is_new = name not in self._workspace.created
         page = self._workspace.get_page(name)
         self._stack.setCurrentWidget(page)

@@ -40,7 +40,7 @@ FINDER_TIPS = {
 
 
 class FindButton(QToolButton):
-    """Button next to an editor that opens the page for finding a good value of the field."""
+    """Button next to an editor that opens the page for finding a good value of the editor's field."""
 
     def __init__(self, row: FieldRow) -> None:
         super().__init__()
@@ -61,7 +61,11 @@ def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
 
 
 def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
-    """Create the editor for a field: by its choices, its name, or the kind of its value."""
+    """Create the editor for `field`.
+
+    A field with choices gets a list of them. Otherwise the name of the field or, for most fields, the type of its value
+    determines the editor.
+    """
     choices = list_choices(field, catalogue)
     if choices:
         return ChoiceEditor(choices)
@@ -142,7 +146,10 @@ class OptionRows(QWidget):
         self.hide()
 
     def offer(self, fields: tuple[Field, ...], catalogue: Catalogue) -> None:
-        """Replace the rows by rows for `fields`, with the values that were set for them. Hide without fields."""
+        """Replace the rows by rows for `fields`, which show the options' current values.
+
+        Hide the widget if there are none.
+        """
         if fields == self._fields:
             return
         self._fields = fields
@@ -168,7 +175,7 @@ class OptionRows(QWidget):
         self._show_values()
 
     def label(self, field: str) -> str | None:
-        """Return the label of a problem's field, or None if that isn't a visible option."""
+        """Return the label of the option that a problem's `field` names, or None if it isn't an option with a row."""
         row = self.rows.get(field.removeprefix(OPTION_PREFIX)) if field.startswith(OPTION_PREFIX) else None
         return row.field.label if row is not None else None
 
@@ -189,7 +196,7 @@ class OptionRows(QWidget):
             row.set_value(values.get(name, row.default))
 
     def _on_edited(self) -> None:
-        """Remember the edited values, in addition to those of options without a row, and emit `edited`."""
+        """Store the values in the rows, keep the stored values of options without a row, and emit `edited`."""
         without_row = {name: value for name, value in self._values_by_option.items() if name not in self.rows}
         self._values_by_option = without_row | self.values()
         self.edited.emit()

@@ -80,7 +80,7 @@ class FieldRow(LabeledField):
         return create_reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
 
     def make_note(self) -> QLabel:
-        """Create the label for the note, which is elided for some fields."""
+        """Create the label for the note next to the editor. For fields with long notes, the label elides its text."""
         if self.field.name not in _ELIDED_NOTES:
             return super().make_note()
         return styled(ElidedLabel(), "muted")
@@ -99,20 +99,26 @@ class FieldRow(LabeledField):
             self.editor.set_value(value)
 
     def set_effect(self, has_effect: bool) -> None:
-        """Show the field if it has an effect, otherwise hide it. The values of other fields determine this."""
+        """Show the row if its field has an effect on the job, otherwise hide it.
+
+        The values of other fields determine if a field has an effect.
+        """
         if has_effect != self.has_effect:
             self.has_effect = has_effect
             self._update_visibility()
             self._on_edited()
 
     def filter_out(self, is_filtered_out: bool) -> None:
-        """Hide the field while a search doesn't match it."""
+        """Hide the row if `is_filtered_out`, because the form's search doesn't match it.
+
+        Otherwise, show it if it has an effect.
+        """
         if is_filtered_out != self.is_filtered_out:
             self.is_filtered_out = is_filtered_out
             self._update_visibility()
 
     def set_standard(self, value: Any, reset_tip: str) -> None:
-        """Make the reset button restore `value`, and set its tool tip."""
+        """Make the reset button restore `value` instead of the field's default, and use `reset_tip` as its tool tip."""
         self.standard, self.reset_tip = value, reset_tip
         if self._editor is not None:
             self.reset.setToolTip(reset_tip)
@@ -141,7 +147,7 @@ class FieldRow(LabeledField):
         return any(problem.severity == "error" for problem in self._problems)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Show problems as text, by color, and to screen readers."""
+        """Show the problems with the field as text, color and accessible description, instead of those shown before."""
         if problems == self._problems:
             return
         self._problems = problems

@@ -80,14 +80,14 @@ class JobFields(QObject):
         self.options.set_values(job.options)
 
     def values(self) -> dict[str, Any]:
-        """Return the values of fields and options in the form of a `job.toml`."""
+        """Return the values of all fields by name, and those of the options under "options", as in a `job.toml`."""
         values = {name: row.value() for name, row in self.rows.items()}
         values["split_points"] = list(values["split_points"])
         values["options"] = self.options.values()
         return values
 
     def editor_values(self) -> dict[str, Any]:
-        """Return the values in all editors, including the editors of fields without effect."""
+        """Return the values in all editors by field name, including the editors of fields that have no effect."""
         return {name: row.editor_value() for name, row in self.rows.items()}
 
     def list_idle_fields(self) -> set[str]:
@@ -119,7 +119,7 @@ class JobFields(QObject):
         return problem.field in self.rows or problem.field.removeprefix(OPTION_PREFIX) in self.options.rows
 
     def show_prefill(self, prefill: Prefill) -> None:
-        """Adapt the rows to another run's job: lock the fields that can't be changed, and show its preset values.
+        """Adapt the rows to another run's job: lock the fields that can't be changed, and set suggested values.
 
         The reset buttons restore the run's values.
         """

@@ -27,9 +27,9 @@ RECOGNIZE = ("", tr("Recognize"), tr("Read the folder by what its files show"))
 
 
 class FormatChoice(QObject):
-    """Field for the dataset format, which offers the formats that were found in the folder.
+    """Controller of the field for the dataset format, which offers the formats that were found in the dataset folder.
 
-    It returns to "Recognize" when the user selects another folder.
+    When the user selects another folder, the field is reset to "Recognize".
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], recipes: RecipeFollower, parent: QObject) -> None:
@@ -111,7 +111,7 @@ class TaskDetection(QObject):
         rows["task"].edited.connect(self._on_task_edited)
 
     def follow(self, report: DatasetReport) -> bool:
-        """Set the task for the annotations in `report`, if they are not those of the current task.
+        """Set the task that fits the annotations in `report`, if the folder has only annotations for another task.
 
         Returns True if the task has changed, so that the folder must be inspected again.
         """

@@ -125,7 +125,7 @@ class JobForm(JobSignals):
     # Fields
 
     def show_new(self, job: Job) -> None:
-        """Show a new job. If the dataset or model changes, defaults and a matching recipe fill its other fields again."""
+        """Show a new job, whose model and recipe are chosen automatically until the user sets them."""
         self.set_job(job)
         self.models.is_active = True
         self.recipes.reset()
@@ -158,7 +158,7 @@ class JobForm(JobSignals):
         return self.fields.split_points
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the job in the form of a `job.toml`."""
+        """Return the values of the job by field name, as in a `job.toml` file."""
         values = self.fields.values()
         values["devices"] = list(self.environment.devices)
         values["model_file_sha256"] = self.validator.model_file_sha256(str(self.field_value("model")))
@@ -318,7 +318,10 @@ class JobForm(JobSignals):
         self.finder_requested.emit(field)
 
     def _on_edited(self) -> None:
-        """Cancel a pending start, emit `user_edited`, and validate soon. Ignore edits by the validation."""
+        """Cancel a pending start, emit `user_edited`, and schedule a validation.
+
+        Ignore changes that the validation itself makes.
+        """
         if not self._is_validating:
             self.submission.cancel()
             self.user_edited.emit()
@@ -411,7 +414,7 @@ class JobForm(JobSignals):
         """Request weights and estimates for all models of the task. It is called when the model list is opened."""
         models = self.catalogue.models_of(str(self.field_value("task")))
         encoder, estimate = str(self.field_value("encoder")), self.estimator.prepare_estimates_by_model
-        self.fields.model.panel.show_models(models, self.catalogue, encoder, estimate)
+        self.fields.model.panel.request_facts(models, self.catalogue, encoder, estimate)
 
     def _ask_consent(self) -> None:
         """Ask for consent to run the job's model file, or hide the banner if the model isn't a file."""

@@ -49,7 +49,7 @@ class Inspection(QObject):
 
     @property
     def card_text(self) -> str:
-        """Text that the dataset card shows instead of a report."""
+        """Text on the dataset card while the card shows no report, such as the progress of the inspection."""
         return self._card.text()
 
     def set_report(self, report: DatasetReport | None) -> None:
@@ -118,7 +118,7 @@ class Inspection(QObject):
             self._request()
 
     def _cancel(self) -> None:
-        """Cancel the inspection for the user. The job can be trained without it."""
+        """Cancel the inspection, because the user has pressed Cancel. The job can be trained without it."""
         self.is_inspecting = self._waits_for_disk = False
         self._timer.stop()
         self.requested.emit(None)

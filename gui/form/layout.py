@@ -126,7 +126,7 @@ class FormLayout(QWidget):
             self.section(METHOD).set_open(True)
 
     def _reveal(self, name: str) -> None:
-        """Clear a filter that hides the field, open its section, and scroll to it."""
+        """Scroll to the field `name`, after clearing a filter that hides it and opening its section."""
         row, title = self._fields.rows[name], find_section(name)
         if row.is_filtered_out:
             self.filter.box.clear()

@@ -97,7 +97,7 @@ class OfferedModels(RowModel[OfferedModel]):
         return sorted(super().sorted_rows(rows), key=lambda row: not row.is_recommended)
 
     def cell_data(self, row: OfferedModel, column: int, role: int) -> Any:
-        """Return the bold font of recommended models, and the tool tip of a model."""
+        """Return a bold font for the name of a recommended model, a model's tool tip, or None, depending on `role`."""
         if role == Qt.ItemDataRole.FontRole and row.is_recommended and column == 0:
             font = QFont(QGuiApplication.font())
             font.setBold(True)
@@ -164,17 +164,21 @@ class ModelPanel(QFrame):
         self._filter()
         self._select(self.model.position(current) or 0)
 
-    def show_models(
+    def request_facts(
         self,
         models: Sequence[ModelEntry],
         catalogue: Catalogue,
         encoder: str,
         estimate: Callable[[Mapping[str, int]], Callable[[], Mapping[str, Estimate]]],
     ) -> None:
-        """Look up weights and estimates for `models` in the background, and show them.
+        """Look up the weights and the estimates of `models` on a worker thread, and show them once they are known.
 
-        `estimate` gets the default image size of each model, by id. It returns a function that computes the estimates
-        on a worker thread.
+        Args:
+            models: Models to look up, which the panel already lists.
+            catalogue: Catalogue that describes the weights.
+            encoder: Id of the encoder, for models that need one.
+            estimate: Called with the default image size of each model, by id. It returns a function that computes the
+                estimates by model id, which is called on the worker thread.
         """
         estimates = estimate({entry.id: entry.image_size for entry in models})
         in_background(
@@ -278,7 +282,7 @@ def _make_search_text(entry: ModelEntry) -> str:
 
 
 def _parse_accuracy(published: str) -> tuple[str, float] | None:
-    """Split a text such as "ImageNet 80.9% top-1" into dataset and number. Return None if it contains no number."""
+    """Split a text such as "ImageNet 80.9% top-1" into ("ImageNet ", 80.9). Return None if it contains no number."""
     for word in published.split():
         try:
             return published.partition(word)[0], float(word.removesuffix("%"))

@@ -131,7 +131,10 @@ class JobPanel(JobSignals):
             self.end_prefill()
 
     def on_start_failed(self, problems: list[Problem]) -> bool:
-        """Show the problems that prevented a run from starting. Return False if the current form didn't request it."""
+        """Show the `problems` that prevented a run from starting in the form that has requested it, and return True.
+
+        If the visible form hasn't requested the run, only enable its Train button again, and return False.
+        """
         if self.form.submission.is_requested_here:
             self.form.set_start_problems(problems)
             return True
@@ -249,7 +252,10 @@ class JobPanel(JobSignals):
         self.banner.hide()
 
     def _show_banner(self, text: str) -> None:
-        """Show the banner with `text`, or hide it if that is "". Escape is active while it is visible."""
+        """Show the banner with `text`, or hide it if `text` is "".
+
+        While the banner is visible, Escape cancels the prefill.
+        """
         self.banner_text.setText(text)
         self.cancel.setAccessibleDescription(text)
         self.banner.setVisible(bool(text))

@@ -140,9 +140,9 @@ class Readiness:
         return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
 
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
-        """Show the estimated time and memory of the run in `request`, or clear it if `request` is None.
+        """Show the estimated time and memory of the job in `request`. If `request` is None, show no estimate.
 
-        `estimate` is None if no measured run is similar enough.
+        If `estimate` is None, because no measured run is similar enough, show that there is no estimate yet.
         """
         if request is None:
             self._bar.show_estimate("", "")
@@ -156,7 +156,7 @@ class Readiness:
             self._bar.show_estimate(format_estimate(estimate, devices, total), describe_estimate_basis(estimate))
 
     def describe_method(self) -> str:
-        """Summarize the task, recipe, learning rate and strategy for the title of "Recipe and strategy"."""
+        """Summarize task, recipe, learning rate and strategy, for the collapsed section "Recipe and strategy"."""
         rate = self._fields.rows["learning_rate"].value()
         parts = (
             self._fields.format_value("task"),
@@ -167,7 +167,10 @@ class Readiness:
         return " · ".join(parts)
 
     def _describe_steps(self) -> dict[str, str]:
-        """Describe the choices of each step: the dataset, the recipe and model, the devices and strategy."""
+        """Return a summary of the choices in each step, by the step's name.
+
+        The steps are the dataset, the recipe with the model, and the devices with the strategy.
+        """
         report, environment = self._inspection.report, self._environment
         dataset = self._inspection.card_text
         if report is not None and report.format:

@@ -23,8 +23,8 @@ It raises OSError, or ValueError if a field has an invalid value.
 class RecipeDialog(QDialog):
     """Non-modal dialog that asks for the name of a recipe and, if it is new, for a description.
 
-    Replacing a recipe needs a second press of the button. `renamed_id` is the id of the recipe to rename, or ""
-    for a new one.
+    To replace a recipe with the same name, the user must press the Save button a second time. `renamed_id` is the id of
+    the recipe to rename, or "" for a new one.
     """
 
     def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:

@@ -220,9 +220,10 @@ class RecipeFollower(QObject):
         self._is_recipe_chosen = self._recipe not in fitting_recipes
 
     def _apply_recipe(self) -> None:
-        """Set all fields that aren't overridden to the values of the recipe, and update `unscaled_rate`.
+        """Set all fields that aren't overridden to the values of the recipe.
 
-        The matching recipe is selected unless the user has chosen one for the current task.
+        The matching recipe is selected unless the user has chosen one for the current task. Also updates
+        `unscaled_rate`, the batch size and learning rate that the recipe suggests if the learning rate was scaled.
         """
         facts = self._collect_facts(self._overridden, self._disk)
         default = self._available_recipes.get(self._environment.default_recipe)
@@ -344,14 +345,17 @@ class RecipeFollower(QObject):
         self.reload()
 
     def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
-        """Rename a recipe and select it. Raises OSError."""
+        """Rename a recipe. It remains selected if it was. Raises OSError.
+
+        The description is ignored; the parameter exists because the dialog passes a title and a description.
+        """
         renamed = rename_recipe(recipe, title)
         if self._recipe == recipe.id:  # the user may have selected another one while the dialog was open
             self._recipe, self._is_recipe_chosen = renamed, True
         self.reload()
 
     def reload(self) -> None:
-        """Load the recipes from the disk again, offer them, and let the form validate."""
+        """Load the recipes from the disk again, offer them in the list, and request a validation of the form."""
         self._available_recipes, self._offered = load_recipes(), []
         with self._ignore_edits():
             self._offer_recipes()

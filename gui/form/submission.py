@@ -49,9 +49,9 @@ class JobSignals(QWidget):
 
 
 class Submission:
-    """Submission of a form's job, which waits until the job has been validated.
+    """Submission of a form's job. It waits until the job has been validated, and then requests the run.
 
-    It then emits the signal of the form that requests the run.
+    Requesting a run means to emit `train_requested` or `resume_requested` of the form.
     """
 
     def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:

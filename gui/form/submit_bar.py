@@ -169,7 +169,7 @@ _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "para
 
 
 def find_step(problem: Problem) -> str:
-    """Return the step that contains the problem's field."""
+    """Return the step of the form that contains the problem's field: `DATA`, `RECIPE` or `DEVICES`."""
     if problem.field in _DATA_FIELDS:
         return DATA
     return DEVICES if problem.field in _DEVICE_FIELDS else RECIPE
@@ -179,7 +179,8 @@ class StepList(QWidget):
     """List of the steps, each with its state as an icon and a text.
 
     Signals:
-        pressed(str, Problem | None): the user has pressed this step. The second argument is its first problem.
+        pressed(str, Problem | None): the user has pressed this step. The second argument is the most severe problem of
+            the step, or None.
     """
 
     pressed = Signal(str, object)
@@ -208,13 +209,13 @@ class StepList(QWidget):
     def show_steps(
         self, problems: Sequence[Problem], done: dict[str, str], working: dict[str, str], to_do: dict[str, str]
     ) -> None:
-        """Show the state of each step.
+        """Show the state of each step. The mappings have the names of steps as keys.
 
         Args:
             problems: Problems of the job. A step with problems needs attention.
-            done: Choice that was made in each step.
-            working: Activity of the steps that are in progress.
-            to_do: Request to the user for each step that hasn't been started.
+            done: Choices that were made, for all steps.
+            working: Activities of the steps that are in progress.
+            to_do: Requests to the user for the steps that haven't been started.
         """
         self._problems = {step: [] for step in STEPS}
         for problem in sorted(problems, key=lambda problem: problem.severity != "error"):

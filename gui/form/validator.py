@@ -75,7 +75,7 @@ class JobValidator:
     def _find_problems(self, job: Job, values: dict[str, Any]) -> list[Problem]:
         """Collect all problems with a job's values, GPUs and hosts, with active alerts, and with resuming a run.
 
-        Also updates `weights_note`.
+        Also sets `weights_note`, the sentence about the job's pretrained weights.
         """
         environment, prefill, report = self._environment, self._prefill, self._inspection.report
         machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue

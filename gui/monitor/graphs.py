@@ -123,7 +123,10 @@ class GraphsView(QWidget):
         self._titles = ()  # the new graph has no lines yet
 
     def _update_plot(self, quantity: str, *, must_recreate_lines: bool) -> None:
-        """Show the readings of a quantity, and the temperature limits that it has."""
+        """Show the readings of a quantity and, for temperatures, the limits of the GPUs.
+
+        If `must_recreate_lines` is True, because devices have changed, all lines are removed first.
+        """
         plot = self.plots[quantity]
         if must_recreate_lines:
             plot.remove_lines()
@@ -167,7 +170,7 @@ def _core_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
-    """Return the threshold at the maximum temperature of the memory, if it is the same for all GPUs."""
+    """Return a threshold at the common memory temperature limit of all GPUs, or [] if there is none."""
     allowed = _common_limit(gpu.memory_max_c for gpu in gpus)
     if allowed is None:
         return []

@@ -46,7 +46,7 @@ _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts…” to monitor other ma
 class MonitorPage(QWidget):
     """Page with the devices of all hosts. All graphs share a time axis.
 
-    A hidden page does nothing. The sampler takes only the readings that are visible.
+    A hidden page isn't refreshed. Samplers take readings that are expensive only while a view shows them.
 
     Signals:
         message(str, str): a text for the window's message line and its severity, "info" or "warning".
@@ -117,7 +117,7 @@ class MonitorPage(QWidget):
         self.gpus.open(key)
 
     def set_panel_visible(self, visible: bool) -> None:
-        """Set whether the device cards next to this page are visible. They need the processes on each GPU."""
+        """Set whether the devices panel next to this page is visible, and request the readings that its cards need."""
         self._panel_visible = visible
         self._send_request()
 
@@ -192,7 +192,10 @@ class MonitorPage(QWidget):
             self.group.set_span(self.bar.span.currentData())
 
     def _show_view(self, view: int) -> None:
-        """Show a view, created on demand. If the GPUs are visible already, close the details of one."""
+        """Show a view, which is created at its first use.
+
+        If the GPUs view is shown again, close the details of a GPU.
+        """
         if view == GPUS and self._stack.currentIndex() == GPUS:
             self.gpus.close_detail()
         if view in self._view_factories:
@@ -251,10 +254,13 @@ class MonitorPage(QWidget):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Ask for a file name and export the readings of devices. Devices that have vanished are left out.
+        """Open a dialog for a CSV file, and write the readings of devices to the chosen file. Return the dialog.
 
-        `keys` are device keys. `low` and `high` limit the time in seconds since the epoch. `quantities` is
-        None for all quantities.
+        Args:
+            keys: Keys of the devices. Devices that have vanished are left out.
+            low: Start of the time range in seconds since the epoch.
+            high: End of the time range.
+            quantities: Ids of the quantities, or None for all.
         """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
 
@@ -266,7 +272,7 @@ class MonitorPage(QWidget):
         return choose_target(self, tr("Save numbers"), _make_file_name("csv"), save)
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Ask for a file name and export an image of `widget`."""
+        """Open a dialog for a PNG file, and save an image of `widget` in the chosen file. Return the dialog."""
         return choose_target(
             self, tr("Save image"), _make_file_name("png"), lambda path: save_image(path, widget.grab(), self.message)
         )
@@ -303,7 +309,10 @@ def _make_file_name(suffix: str) -> str:
 
 
 def _create_run_marks(run: RunInterval, origin: float) -> list[Mark]:
-    """Return marks at the start and the end of a run, for the graphs of its devices."""
+    """Return marks at the start and the end of a run, for the graphs of its devices. A waiting run has none.
+
+    `origin` is the time at position 0 of the graphs, in seconds since the epoch.
+    """
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)

@@ -28,7 +28,7 @@ class MonitorToolbar(QWidget):
     """Toolbar of the Monitor page.
 
     Attributes:
-        acts: Actions of the buttons and the menu: hosts, csv, png, energy and newest.
+        acts: Actions of the buttons and the menu, by name: "hosts", "csv", "png", "energy" and "newest".
 
     Signals:
         view_chosen(int): the user has selected the view at this index of `VIEWS`.

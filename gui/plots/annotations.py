@@ -39,8 +39,8 @@ class Threshold:
 class _LaidOutLine:
     """Line with its label, ready to be painted.
 
-    `sections` are the parts of the line that no label covers. `flag` is set only for marks. `label_rect` is None if
-    the label doesn't fit.
+    `sections` are the parts of the line that no label covers. `flag` is the triangle at the top of a mark's line, or
+    None for thresholds and if a label covers the flag. `label_rect` is None if the label doesn't fit.
     """
 
     sections: list[QLineF]
@@ -141,7 +141,7 @@ class Annotations(QGraphicsItem):
                 painter.drawStaticText(line.label_rect.topLeft() + QPointF(_PAD, 0), lay_out_text(line.label))
 
     def _lay_out_thresholds(self, rect: QRectF, label_rects: list[QRectF]) -> list[_LaidOutLine]:
-        """Return the lines of the thresholds in the visible range.
+        """Return the lines of the thresholds in the visible range. `rect` is the area of the plot in pixels.
 
         The rectangles of their labels are appended to `label_rects`. A label that would overlap one of these is left
         out.
@@ -172,8 +172,8 @@ class Annotations(QGraphicsItem):
     def _lay_out_marks(self, rect: QRectF, label_rects: list[QRectF]) -> list[_LaidOutLine]:
         """Return the lines of the marks in the visible range, interrupted at the labels in `label_rects`.
 
-        The rectangles of their labels are appended to `label_rects`. A label that would overlap one of these is left
-        out.
+        `rect` is the area of the plot in pixels. The rectangles of the marks' labels are appended to `label_rects`. A
+        label that would overlap one of these is left out.
         """
         low, high = self._box.x_range
         # Newer marks get their space first.
@@ -204,10 +204,17 @@ class Annotations(QGraphicsItem):
     def _place_label(
         self, mark: Mark, x: float, positions: list[int], rect: QRectF, label_rects: list[QRectF]
     ) -> QRectF | None:
-        """Return the rectangle of the label of a mark at `x` pixels, and append it to `label_rects`.
+        """Return a free rectangle for the label of a mark at `x` pixels, and append the rectangle to `label_rects`.
 
-        Returns None if the label would overlap those in `label_rects` on both sides, or if the mark has no label here.
-        `positions` are the positions of all marks in pixels.
+        Returns None if the mark has no label in this plot, or if the label would overlap one of `label_rects` on both
+        sides of the mark's line.
+
+        Args:
+            mark: Mark with the label.
+            x: Position of the mark in pixels.
+            positions: Positions of all visible marks in pixels.
+            rect: Area of the plot in pixels.
+            label_rects: Rectangles of the labels that have been placed.
         """
         if mark not in self.named or not mark.label:
             return None

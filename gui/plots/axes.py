@@ -148,7 +148,10 @@ class Axis(QGraphicsWidget):
 
     @property
     def _label_key(self) -> tuple[object, ...]:
-        """Values besides the visible range that determine the texts of the labels."""
+        """Values, apart from the visible range, that determine the texts of the labels.
+
+        A change recreates the labels.
+        """
         raise NotImplementedError
 
     @property

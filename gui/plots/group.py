@@ -101,9 +101,10 @@ class PlotGroup(QObject):
         return self._data_start, self._data_end
 
     def plots_above(self, plot: Drawable) -> list[Drawable]:
-        """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label.
+        """Return the visible plots above `plot`, which determine the marks whose labels `plot` shows.
 
-        Plots that have been deleted leave the group.
+        Only the topmost plot with a mark shows the label of the mark. Plots that have been deleted are removed from the
+        group.
         """
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]

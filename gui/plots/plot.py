@@ -269,7 +269,10 @@ class LinePlot(QWidget):
         menu.popup(event.globalPos())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Move the cursor with the arrows, pan with Shift, zoom with + and −, follow with Home, leave with Escape."""
+        """Handle the keys that move the crosshair, pan, zoom, return to the newest data, or hide the crosshair.
+
+        The docstring of the class lists the keys.
+        """
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         key = event.key()
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
@@ -330,7 +333,10 @@ class LinePlot(QWidget):
         self.group.set_cursor(pointer_x)
 
     def _step_cursor(self, direction: int) -> None:
-        """Move the crosshair to the next point of the longest line, or to the newest point if it is hidden."""
+        """Move the crosshair to the next point of the longest line (`direction` 1), or to the previous one (-1).
+
+        Steps are at least a pixel wide. If the crosshair is hidden, show it at the newest visible point.
+        """
         longest = max(self._lines.values(), key=lambda line: len(line.x), default=None)
         if longest is None or not len(longest.x):
             return

@@ -13,7 +13,10 @@ from gui.style import theme
 
 
 def create_plain_text(anchor: tuple[float, float]) -> pg.TextItem:
-    """Return a text item for a plot whose text isn't interpreted as HTML."""
+    """Return a text item for a plot that shows its text literally, without interpreting HTML.
+
+    `anchor` is the point of the text that is at the item's position, in fractions of its width and height.
+    """
     return pg.TextItem(anchor=anchor)
 
 

@@ -226,7 +226,7 @@ class SettingRow(LabeledField):
 
 
 def _create_editor(setting: Setting) -> Editor:
-    """Create the editor for a setting by its kind. Texts and commands get a line."""
+    """Create the editor for a setting by its kind. Texts and commands get a text field."""
     match setting.kind:
         case "switch":
             return BoolEditor()

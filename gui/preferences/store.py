@@ -124,7 +124,7 @@ class Preferences(QObject):
             self._settings.set(setting.key, value)
 
     def _limit_cache(self, gib: float) -> None:
-        """Start the terminal command that sets the cache limit and deletes entries above it.
+        """Start the terminal command that limits the cache to `gib` GiB and deletes entries above the limit.
 
         The window itself never reads the cache. When the command has ended, `changed` is emitted and, after an error,
         `failed`.

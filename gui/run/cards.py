@@ -211,7 +211,7 @@ class VerdictCard(QFrame):
 
 
 class AdviceView(QWidget):
-    """View of the findings about a run: the cause of its failure, its verdict, and its bottleneck.
+    """View of the findings about a run: the cause of its failure, the verdict on its curves, and its bottleneck.
 
     The plots are below this view. While a run is active, the view reserves the height of a verdict, so that the plots
     don't move when the run ends.

@@ -257,7 +257,10 @@ class RemoteBar(QWidget):
         self.cancel.hide()
 
     def show_run(self, run: RunFolder) -> None:
-        """Show the banner if `run` is on another machine."""
+        """Show the banner if `run` is on another machine, otherwise hide it.
+
+        Cancel the download of another run's file.
+        """
         if run is not self._run:
             self._run = run
             self.file_fetch.cancel()
@@ -265,7 +268,7 @@ class RemoteBar(QWidget):
             self.setVisible(bool(machine_of(run)))
 
     def fetch(self, path: str) -> None:
-        """Download a file of the run."""
+        """Download the file of the run at `path`, which is relative to the run folder, and show the progress."""
         assert self._run is not None
         self._path = path
         self._show_state(tr("Fetching {path}…").format(path=path))

@@ -147,7 +147,10 @@ def _describe_metric(metric: BestMetric, status: RunStatus) -> str:
 
 
 def _describe_state(status: RunStatus, data: RunData) -> str:
-    """Return the status of the run, with the worst class if it is completed, and without the cause if it has failed."""
+    """Describe the state of a run. The text for a completed run names its worst class.
+
+    The text for a failed run doesn't contain the cause, which the page shows elsewhere.
+    """
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:

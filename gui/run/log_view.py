@@ -51,7 +51,11 @@ class LogView(QWidget):
         self.text.clear()
 
     def show_lines(self, lines: list[Line]) -> bool:
-        """Add new lines. Return True if some remain for the next call."""
+        """Append the lines that aren't in the view, at most one batch per call.
+
+        `lines` contains all lines of the log. If the log is too long, its oldest lines aren't shown. Returns True if
+        some lines remain for the next call.
+        """
         self._line_count = max(self._line_count, len(lines) - MAX_LINES)  # skip lines that would be removed at once
         batch = lines[self._line_count : self._line_count + _BATCH]
         if not batch:

@@ -21,7 +21,7 @@ _BEST = ("best", "best", "")
 
 
 class CheckpointEditor(ChoiceEditor):
-    """Selection of a checkpoint, with the best one first.
+    """Selection of a checkpoint of a run, with the best one first.
 
     Signals:
         refreshed(): the list of checkpoints and `has_checkpoint` have been updated.
@@ -98,7 +98,10 @@ class DevicesEditor(QWidget):
             self._rebuild()
 
     def value(self) -> tuple[str, ...]:
-        """Return the checked devices. The CPU is repeated for each worker of the run."""
+        """Return the checked devices.
+
+        If the run has several workers on the CPU, the CPU is repeated for each of them.
+        """
         checked = [device for device, box in self.boxes.items() if box.isChecked()]
         worker_count = self._run_devices.count(CPU) or 1
         return (CPU,) * worker_count if checked == [CPU] else tuple(checked)

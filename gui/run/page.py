@@ -194,7 +194,7 @@ class RunPage(QWidget):
         self.header.tabs.setCurrentIndex(view)
 
     def show_use(self, use: int) -> None:
-        """Show one of the uses of the model, given by its index in the use view."""
+        """Show one of the uses of the model, given by the index of its tab in `UseView`."""
         self.show_view(PREDICT)
         view = self._model_views[PREDICT]
         assert isinstance(view, UseView)
@@ -249,7 +249,10 @@ class RunPage(QWidget):
             view.add_files(images)
 
     def _accepts_files(self, paths: list[str]) -> bool:
-        """Return True if files at `paths` can be dropped on the page. Others are left to the window."""
+        """Return True if the files at `paths` can be dropped on the page: a run is open, and all of them are images.
+
+        Other files can be dropped on the window.
+        """
         return self.session.run is not None and all(map(_is_image, paths))
 
     def _update_view_tips(self) -> None:

@@ -122,7 +122,7 @@ class RequestPages(QStackedWidget):
             self.warnings.show_problems(tuple(Problem("", text, severity="warning") for text in newest))
 
     def _on_done(self, path: str) -> None:
-        """Emit `done` if the work was for the open run. Report the end in a message if its result isn't visible."""
+        """Emit `done` if the work was for the open run. If the result isn't visible, announce the end in a message."""
         request = self.child.request
         assert request is not None
         if self._is_for_run(request):

@@ -60,9 +60,10 @@ class ValidationSlider(QWidget):
         self.position, self._validations, self._best_position = -1, (), None
 
     def show_validations(self, validations: Sequence[ClassMetrics | Predicted], data: RunData) -> bool:
-        """Offer these validations of a run, and remain at the newest one if it was selected.
+        """Offer these validations of a run. If the newest one was selected, select the newest one again.
 
-        Returns True if another validation is selected afterwards, which the caller should show.
+        `data` is the data of the run, with the planned epochs and the best checkpoint. Returns True if another
+        validation is selected afterwards, which the caller should show.
         """
         previous = self._selected()
         is_at_end = self.position in (-1, self.slider.maximum())
@@ -180,7 +181,7 @@ class ValidationsView(QWidget):
 
 
 def create_step_button(arrow: str, name: str, tip: str = "") -> QToolButton:
-    """Create a button that repeats while it is held. Its tool tip is `tip`, by default the name."""
+    """Create a button that repeats while it is held. It displays `arrow`, and its tool tip is `tip` or else `name`."""
     button = tool_button(text=arrow, name=name, tip=tip or name)
     button.setAutoRepeat(True)
     return button

@@ -135,7 +135,7 @@ class FilterBar(QWidget):
 
 
 def _create_filter(criterion: str) -> QComboBox:
-    """Create a filter with the single choice "Any", whose value is ""."""
+    """Create a filter with the single choice "Any", whose value is "". `criterion` is part of its accessible name."""
     combo = styled(ComboBox(), name=tr("Runs by {criterion}").format(criterion=criterion))
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(_MIN_CHARACTERS)
@@ -149,9 +149,10 @@ def _make_choices_with_counts(values: Iterable[str], title: Callable[[str], str]
 
 
 def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
-    """Replace all entries except the first. The selected choice remains selected if it still exists.
+    """Replace all entries of `combo` except the first by `choices`.
 
-    Only the loss of the selected choice is emitted as a change.
+    The selected choice remains selected if it still exists. Otherwise, the first entry is selected, and
+    `currentIndexChanged` is emitted.
     """
     if choices == [(combo.itemText(index), combo.itemData(index)) for index in range(1, combo.count())]:
         return

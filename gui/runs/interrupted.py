@@ -52,7 +52,7 @@ class InterruptedRuns(QWidget):
     def show_runs(self, runs: Collection[RunSummary]) -> None:
         """Show banners for the interrupted runs in `runs` that haven't been dismissed.
 
-        Forking a run doesn't dismiss it.
+        A run that has been forked, but not resumed, still has its banner.
         """
         interrupted = [run for run in runs if run.state == "interrupted" and not run.set_aside]
         interrupted.sort(key=lambda run: run.started, reverse=True)
@@ -61,7 +61,7 @@ class InterruptedRuns(QWidget):
             self._create_banners()
 
     def _create_banners(self) -> None:
-        """Replace all banners: one for each of the first runs, and a button for the others."""
+        """Create banners for the newest interrupted runs, and show a button that lists all if there are more."""
         for banner in self._banners:
             self._layout.removeWidget(banner)
             banner.deleteLater()

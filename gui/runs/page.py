@@ -54,7 +54,8 @@ class RunsPage(QWidget):
         add_to_comparison_requested(list[str]): the user wants to add these runs to the comparison.
         resume_requested(RunFolder): the user wants to resume a run without changes.
         prefill_requested(Prefill): the user wants to resume or fork a run in the form.
-        message(str): an error, or the information that the first read found interrupted runs while the page is hidden.
+        message(str): an error, or a notice that there are interrupted runs. The notice is emitted if the page is hidden
+            when the runs are first read.
     """
 
     run_chosen = Signal(object)
@@ -338,7 +339,7 @@ class RunsPage(QWidget):
                 self.notes_writer.change(run, **changes)
 
     def _set_favorite(self) -> None:
-        """Mark the selected runs as favorites, or remove the mark, as the action is checked."""
+        """Mark the selected runs as favorites if the favorite action is checked, otherwise remove the mark."""
         favorite = self.acts.favorite.isChecked()
         self._change_notes([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
 

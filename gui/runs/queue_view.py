@@ -52,7 +52,7 @@ class QueueModel(RowModel[QueuePosition]):
         return row.run_id
 
     def cell_data(self, row: QueuePosition, column: int, role: int) -> Any:
-        """Return the text of a cell as its tool tip, or the icon of a held or waiting run in the first column."""
+        """Return the text of a cell as its tool tip or, in the first column, an icon that shows if the run is held."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return COLUMNS[column].text(row)
         if role == Qt.ItemDataRole.DecorationRole and column == 0:
@@ -200,7 +200,10 @@ class QueueView(QWidget):
         self.setVisible(bool(self.model.rows) or not self.removal.isHidden())
 
     def _update_buttons(self) -> None:
-        """Enable and label the actions for the selected run. The table gets the focus of a disabled button."""
+        """Enable and label the actions for the selected run.
+
+        If a button with the focus is disabled, focus the table.
+        """
         position = self.current()
         if position is not None and position.held:
             self.acts["hold"].set_appearance(tr("Release"), tr("Let the run start when its devices are free"))

@@ -238,7 +238,7 @@ class RunsTable(RowTable):
         return [self._model.rows[row] for row in self.selected_rows()]
 
     def rename(self) -> None:
-        """Edit the name of the current run."""
+        """Open an editor for the name of the current run."""
         index = self.currentIndex()
         if index.isValid():
             self.edit(self._model.index(index.row(), NAME))
@@ -247,7 +247,7 @@ class RunsTable(RowTable):
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:
-        """Keep the topmost visible row in place while rows change, unless the list is at its top."""
+        """Keep the topmost visible row in place while rows change in this context, unless the list is at its top."""
         top = self.rowAt(0)
         run_id = self._model.rows[top].run_id if top > 0 else None
         yield
@@ -256,7 +256,10 @@ class RunsTable(RowTable):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Fit the columns to their contents and to the table, unless the user has changed a column width."""
+        """Fit the columns to their contents, unless the user has changed a column width.
+
+        If the table is too narrow for them, shrink the columns with texts down to their minimum widths.
+        """
         if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1

@@ -97,7 +97,7 @@ class DimensionRow(LabeledField):
 
     @property
     def _scale(self) -> str:
-        """Return the selected scale: "range", "log" or "list". Only numbers have a choice."""
+        """Return the selected scale: "range", "log" or "list". Fields that aren't numbers always have "list"."""
         return self.scale.value() if self._is_number else "list"
 
     def _parse(self, text: str) -> Any:
@@ -205,7 +205,10 @@ _PRUNERS = [
 
 
 def _create_field(name: str, label: str, help_text: str, kind: Any, default: Any, **limits: Any) -> Field:
-    """Create the description of an option that isn't a field of a job. `limits` are further attributes of `Field`."""
+    """Create the description of an option of the search, which isn't a field of a job.
+
+    `kind` is the type of its value, as in `Field`. `limits` are further attributes of `Field`.
+    """
     return Field(name=name, label=label, help=help_text, group="main", kind=kind, default=default, **limits)
 
 

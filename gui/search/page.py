@@ -159,7 +159,7 @@ class SearchPage(QWidget):
         self.notice.show_message(reason)
 
     def _show_page(self, page: int) -> None:
-        """Show a page of the stack with its title, and allow the actions that fit it."""
+        """Show the page at the index `page` of the stack, with its title, and enable the actions that apply to it."""
         self.stack.setCurrentIndex(page)
         self.new_button.setVisible(page in (LIST, SEARCH))
         self.leave.set_disabled_reason("" if page in (SEARCH, FORM) else tr("The list is already shown"))
@@ -179,7 +179,7 @@ class SearchPage(QWidget):
             self._show_form(tr("Change {name}").format(name=self.view.data.folder.name), "trials")
 
     def _show_form(self, title: str, field: str) -> None:
-        """Show the form with its title, and focus one of its fields. The open search is closed."""
+        """Close the open search, show the form with `title`, and focus its field with the name `field`."""
         self.source.open("")
         self.title.setText(title)
         self._show_page(FORM)
@@ -196,7 +196,10 @@ class SearchPage(QWidget):
         in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
 
     def _call_with_search(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
-        """Call `function` with the visible search on a worker thread, then refresh. `verb` is for error messages."""
+        """Call `function` with the visible search on a worker thread, then refresh the data.
+
+        `verb` names the action in error messages, such as "pause".
+        """
         if self.view.data is not None:
             self.notice.hide()
             folder = self.view.data.folder
@@ -204,7 +207,7 @@ class SearchPage(QWidget):
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
     def _on_failed(self, verb: str, error: Exception) -> None:
-        """Show why an action on a search failed. Raises `error` unless it is an OSError."""
+        """Show why an action on a search failed, and raise `error` unless it is an OSError. `verb` names the action."""
         self.notice.show_message(
             tr("Couldn't {verb} the search: {error}.").format(verb=verb, error=describe_error(error)), "error"
         )

@@ -132,7 +132,10 @@ class SearchPlots(QWidget):
 
 
 def _get_plot_conditions(data: SearchData) -> tuple[int, bool]:
-    """Return the facts that determine which plots are visible: the number of goals, and True for several fields."""
+    """Return the number of goals, and True if several fields are varied.
+
+    These facts determine which plots are visible.
+    """
     return len(data.search.goals), len(data.axes) > 1
 
 

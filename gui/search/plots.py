@@ -176,7 +176,7 @@ class TrialPlot(ThemedPlot):
             item.setData(x[rows], y[rows], data=rows, size=POINT_SIZE, pen=edge, brush=brush)
 
     def _create_points(self) -> pg.ScatterPlotItem:
-        """Create an item for points that emits `picked` when one is clicked."""
+        """Create an item for points, which emits `picked` when the user clicks a point."""
         item = pg.ScatterPlotItem()
         item.sigClicked.connect(lambda _item, points, _event: self._on_point_clicked(points[0].data()))
         return item
@@ -368,9 +368,9 @@ def _make_step_line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_integer_spacing(count: int) -> tuple[float, float]:
-    """Return the distances between major and minor ticks at integers, for an axis from 0 to `count`.
+    """Return the distances between major ticks and between minor ticks, for an axis of integers from 0 to `count`.
 
-    They are equal, and at most eight times in the axis.
+    Both are the same round number, so that the axis has at most about eight ticks.
     """
     spacing = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
     return float(spacing), float(spacing)

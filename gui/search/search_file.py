@@ -59,8 +59,8 @@ def make_values(search: Search) -> dict[str, Any]:
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
     """Read a SPACE.toml and return its values, its job, and problems.
 
-    The values are empty if the file can't be read. The job is None if the file has none or an invalid one. Its dataset
-    is relative to the folder of the file.
+    The values are empty if the file can't be read. The job is None if the file has none or an invalid one. A relative
+    path of the job's dataset refers to the folder of the file.
     """
     values, problem = read_toml(path, "space")
     if problem is not None:
@@ -84,7 +84,10 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
 
 
 def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
-    """Write a SPACE.toml that contains the job, except for its devices, atomically. Raises OSError."""
+    """Write a SPACE.toml with `values`, the entries of the search, and with `job` except for its devices.
+
+    The file is replaced atomically. Raises OSError.
+    """
     names = [name for name in changed_fields(job) if name != "devices"]
     paths.write_atomically(path, tomli_w.dumps({**values, "job": job_table(job, names)}).encode())
 

@@ -45,7 +45,10 @@ _SECTIONS = (
 
 
 class _Validated(NamedTuple):
-    """Result of a validation of the values after `edit_count` edits. The search is None if there are errors."""
+    """Result of a validation. The search is None if there are errors.
+
+    The values were those after `edit_count` edits.
+    """
 
     edit_count: int
     search: Search | None
@@ -237,7 +240,7 @@ class SearchForm(QWidget):
         order_tabs(self, (*parts, *self.findChildren(QPushButton)))
 
     def _update_goals(self) -> None:
-        """Offer the metrics of the job's task, and other goals."""
+        """Offer the metrics of the job's task and `OTHER_GOALS` as goals. A goal that isn't offered is deselected."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
         metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
         no_second_goal = (NO_GOAL, tr("None (single goal)"), "")

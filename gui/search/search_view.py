@@ -320,7 +320,7 @@ class TrialsModel(RowModel[TrialRow]):
         return self._make_best_data(row, column).get(role)
 
     def _make_best_data(self, row: TrialRow, column: int) -> dict[int, Any]:
-        """Return the item data that highlights the best trials."""
+        """Return the font, icon and accessible text that highlight a best trial, by role, or {} for other trials."""
         state = self._data.state if self._data is not None else None
         if state is None or (row.number != state.best and row.number not in state.front):
             return {}

@@ -110,7 +110,7 @@ class CompactModel(RowModel[WatchedGpu]):
         return row.key
 
     def cell_data(self, row: WatchedGpu, column: int, role: int) -> Any:
-        """Return the data of a cell for a role. Only the requested value is computed."""
+        """Return the data of a GPU's cell for a role, or None for other roles. Only the requested value is computed."""
         definition = COLUMNS[column]
         values: dict[int, Callable[[], Any]] = {
             KEY: lambda: row.key,

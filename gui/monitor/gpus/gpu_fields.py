@@ -44,22 +44,29 @@ class FigureGroup:
 
 
 def list_graph_quantities(has_data: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the reported quantities of a GPU's graph. The first is its utilization, or activity for a MIG instance."""
+    """Return the ids of the quantities in a GPU's graph, in the order of its readout.
+
+    The first is the utilization or, if the GPU doesn't report it (a MIG instance), the activity of the multiprocessors.
+    `has_data` returns True for the id of a quantity that the GPU reports.
+    """
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 @cache
 def _color_of(key: str, quantity: str) -> Callable[[], str]:
-    """Return a function that returns the color of a line.
+    """Return a function that returns the color of a quantity's line in the graph of the GPU with this key.
 
-    The function is the same for each call, so that line styles with it compare equal.
+    Calls with the same arguments return the same function, so that line styles with it compare equal.
     """
     return partial(line_color, key, quantity)
 
 
 def line_color(key: str, quantity: str) -> str:
-    """Return the color of a quantity in a GPU's graph: the device's color for its load, fixed colors for others."""
+    """Return the color of a quantity's line in the graph of the GPU with this key (`WatchedGpu.key`).
+
+    Memory, power and temperature have fixed colors. The line of the load has the color of the device.
+    """
     scheme = theme.colors()
     fixed_colors = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
     return fixed_colors.get(quantity) or theme.device_color(key)
@@ -94,8 +101,12 @@ def make_past_reader(history: DeviceHistory, key: str, time: float) -> Read:
 def list_tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[LabeledValue]:
     """Return the values that a GPU's tile shows, the most important ones first. Unknown values are left out.
 
-    Values with a line in the GPU's graph get the line's color, which depends on the GPU's key. `read` returns the value
-    of a quantity by its id, and `used` the energy used since counting began.
+    Values with a line in the GPU's graph get the line's color.
+
+    Args:
+        watched: GPU and its key.
+        read: Returns the value of a quantity by its id, or None if it is unknown.
+        used: Energy used since counting began, or None if the GPU doesn't report it.
     """
     gpu = watched.gpu
     pcie, links = _describe_pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
@@ -268,9 +279,15 @@ def _format_quantity(label: str, quantity: str, read: Read, *, key: str = "") ->
 def _format_with_maximum(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabeledValue | None:
-    """Format a value with its maximum, as in "41.2 of 140.4 GiB", or return None if the value is unknown.
+    """Format the value of a quantity with its maximum, as in "41.2 of 140.4 GiB". Return None if it is unknown.
 
-    `key` is the GPU's key if the value has the color of a line in the graph. `more` is added to the tool tip.
+    Args:
+        label: Label of the value.
+        quantity: Id of the quantity.
+        gpu: GPU, which determines the maximum.
+        read: Returns the value of a quantity by its id.
+        key: Key of the GPU if the value has the color of the quantity's line in the graph, otherwise "".
+        more: Sentence that is added to the quantity's meaning in the tool tip.
     """
     value = read(quantity)
     if value is None:
@@ -286,7 +303,10 @@ def _format_with_maximum(
 def _format_temperature(
     label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
 ) -> LabeledValue | None:
-    """Format a temperature, which is alarming from `highest` on, or return None if it is unknown."""
+    """Format the temperature `quantity`, which is alarming from `highest` °C on, or return None if it is unknown.
+
+    See `_format_with_maximum` for the other arguments.
+    """
     value = read(quantity)
     if value is None:
         return None
@@ -297,7 +317,16 @@ def _format_temperature(
 def _make_figure(
     label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
 ) -> LabeledValue:
-    """Return a labeled value. `key` is the GPU's key if the value has the color of a line in the graph."""
+    """Return `text`, the formatted value of the quantity with the id `quantity`, with a label, tool tip and color.
+
+    Args:
+        label: Label of the value.
+        quantity: Id of the quantity.
+        text: Formatted value.
+        key: Key of the GPU if the value has the color of the quantity's line in the graph, otherwise "".
+        more: Sentence that is added to the quantity's meaning in the tool tip.
+        alarming: True to display the value in the warning color.
+    """
     meaning = f"{BY_ID[quantity].meaning} {more}".strip()
     color = _color_of(key, quantity) if key else None
     return LabeledValue(quantity, label, text, meaning, color, alarming)
@@ -316,7 +345,7 @@ def _format_link_rates(label: str, link: str, read: Read) -> LabeledValue | None
 
 
 def _format_energy(used: EnergyUse | None) -> LabeledValue | None:
-    """Return the energy since the last reset of its counter, or None if the GPU reports none."""
+    """Return the energy that a GPU has used since its counter was reset, or None if `used` is None."""
     if used is None:
         return None
     since = clock(used.since)
@@ -332,7 +361,10 @@ def _make_text(name: str, label: str, text: str, meaning: str = "") -> LabeledVa
 def _make_number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabeledValue | None:
-    """Return a labeled number, or None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
+    """Return a labeled number, or None if `value` is None. `name` is its id, and `meaning` its tool tip.
+
+    If `bad`, the number is displayed in the warning color unless it is 0.
+    """
     if value is None:
         return None
     return LabeledValue(name, label, with_unit(localized(value), unit), meaning, alarming=bad and value > 0)
@@ -343,7 +375,10 @@ def _make_bytes(name: str, label: str, value: int | None, meaning: str) -> Label
 
 
 def _make_count(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabeledValue | None:
-    """Return a number with its maximum, as in "4 of 5", or None if the number is unknown."""
+    """Return a labeled number, or None if `value` is None. `name` is its id, and `meaning` its tool tip.
+
+    If the maximum `highest` is known, the text contains it, as in "4 of 5".
+    """
     if value is None:
         return None
     return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
@@ -352,9 +387,9 @@ def _make_count(name: str, label: str, value: int | None, highest: int | None, m
 def _make_flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabeledValue | None:
-    """Return a labeled flag, or None if it is unknown. `texts` are the texts for True and False.
+    """Return a labeled flag, or None if `value` is None. `name` is its id, and `meaning` its tool tip.
 
-    If `bad`, True is highlighted as an error.
+    `texts` are the texts for True and False. If `bad`, True is displayed in the warning color.
     """
     if value is None:
         return None

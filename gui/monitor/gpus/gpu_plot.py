@@ -28,7 +28,7 @@ MEANING = tr("Utilization in %, memory and power in % of their maximum, temperat
 class GpuPlot(LinePlot):
     """Graph of a GPU, with lines at its slowdown and shutdown temperatures.
 
-    A `dense` graph leaves the display of values to its parent.
+    If `dense`, the graph has no title row, and its parent displays the values.
     """
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool) -> None:
@@ -40,7 +40,10 @@ class GpuPlot(LinePlot):
         self._limits: tuple[float | None, float | None] = (None, None)
 
     def show_gpu(self, watched: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the readings of a GPU in `history`. The lines are recreated if other quantities have a known scale."""
+        """Show the readings of a GPU in `history`.
+
+        Recreate the lines if the quantities with a line or their scales have changed.
+        """
         self._key = watched.key
         quantities = list_graph_quantities(partial(history.has_data, watched.key))
         all_scales = [(quantity, line_scale(watched.gpu, quantity)) for quantity in quantities]

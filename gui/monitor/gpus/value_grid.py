@@ -35,10 +35,10 @@ class LabeledValue:
 
 
 class ValueGrid(QWidget):
-    """Grid of values in as many columns as fit.
+    """Grid of labeled values in as many columns as fit.
 
-    The width of a value never shrinks, so that the others don't move. `max_rows` limits the rows. The last values are
-    left out if they don't fit.
+    The space for a value never shrinks, so that a change of its text doesn't move the other values. `max_rows` limits
+    the rows. The last values are left out if they don't fit.
     """
 
     def __init__(self, max_rows: int | None = None) -> None:
@@ -117,9 +117,10 @@ class ValueGrid(QWidget):
         return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw all labels, each behind its line's color, and below them the values.
+        """Draw the values, each below its label.
 
-        Alarming values have the warning color unless all values are faded.
+        If a value has a line in the graph, the color of the line is left of the label. Alarming values have the warning
+        color unless all values are faded.
         """
         scheme = theme.colors()
         muted, text = QColor(scheme.muted), QColor(scheme.muted if self._faded else scheme.text)

@@ -56,7 +56,7 @@ class GpusView(QStackedWidget):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the visible GPUs: the one with its details, or all."""
+        """Keys of the visible GPUs: only the GPU whose details are open, or all GPUs in the overview."""
         return (self._detail_key,) if self._detail_key else tuple(watched.key for watched in self._gpus)
 
     @property
@@ -105,7 +105,10 @@ class GpusView(QStackedWidget):
         self._show_requested_view()
 
     def _show_requested_view(self) -> None:
-        """Show the requested view and refresh it."""
+        """Show the details of the opened GPU, the overview, or a text if there are no GPUs, with current values.
+
+        Emits `view_changed` if another view or other quantities are visible afterwards.
+        """
         opened = next((watched for watched in self._gpus if watched.key == self._detail_key), None)
         view: QWidget
         if not self._gpus:

@@ -26,7 +26,7 @@ class WatchedGpu:
     """State of a GPU in the last snapshot of its host.
 
     Attributes:
-        key: Key in the history.
+        key: Id of the GPU and its host, made by `device_key`, which is also its key in `DeviceHistory`.
         time: Time of the snapshot in seconds since the epoch, by the host's clock.
         silence: Reason why the values are outdated, or "" if they are current.
         run: Name of the user's run that uses the GPU, or "" if there is none.
@@ -55,7 +55,7 @@ class WatchedGpu:
 
     @property
     def is_alarming(self) -> bool:
-        """True if any of the states is alarming."""
+        """True if any state of the GPU (see `states`) is alarming, such as outdated values."""
         return any(state.alarming for state in self.states)
 
     @property
@@ -125,7 +125,11 @@ class LastSnapshots:
         self._snapshots: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """Return `latest`. A host whose NVML doesn't respond keeps its previous snapshot, with the new NVML status."""
+        """Return the latest snapshots by host, filled with known GPUs.
+
+        If NVML doesn't respond and a snapshot lists no GPUs, the host's previous snapshot replaces it, with the new
+        NVML status.
+        """
         self._snapshots = {host: self._fill_from_previous(host, snapshot) for host, snapshot in latest.items()}
         return self._snapshots
 

@@ -52,7 +52,11 @@ def _format_running_time(seconds: int | None) -> str:
 def _create_number_column(
     title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = ""
 ) -> ProcessColumn:
-    """Create a column for the numeric `attribute` of a row, which is None if it is unknown."""
+    """Create a column for the numeric `attribute` of a row, which is None if it is unknown.
+
+    `text` formats the value for display. `widest` is a text that is as wide as the widest value, for the column's
+    width.
+    """
     read = attrgetter(attribute)
     return ProcessColumn(title, lambda row: text(read(row)), read, is_numeric=True, widest=widest, help=help_text)
 
@@ -106,7 +110,7 @@ class ProcessModel(QAbstractItemModel):
         self._known_columns: set[int] = set()  # columns in which any process has had a value
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
-        """Replace all rows with `lines`.
+        """Replace all rows of the model with `lines`.
 
         Rows that exist before and after keep their indexes. Rows whose parent is missing move to the top level.
         """

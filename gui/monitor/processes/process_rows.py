@@ -31,8 +31,9 @@ class ProcessRow:
         host: Host, or "" for this machine.
         parent: Key of the parent row, or None at the top level.
         gpus: Titles of the GPUs that it uses.
-        devices: Keys of these GPUs in the history.
-        sm_percent: Mean over these GPUs. Memory and CPU load are sums.
+        devices: Keys of these GPUs, made by `device_key`.
+        sm_percent: Mean activity of the multiprocessors over these GPUs. The memory and the CPU load of a group are
+            sums.
         run: Run of the process or group.
         note: Reason for a warning.
     """
@@ -63,7 +64,7 @@ class ProcessRow:
 def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[ProcessRow]:
-    """Return the rows for a host. In a `tree`, group rows precede their members. A table has no groups.
+    """Return a row for each GPU process on a host. In a `tree`, a row for each group precedes its members.
 
     A group consists of the processes of a run, or of processes that the same process has started. Processes on lost
     GPUs are left out. Only local processes can belong to `runs`. In a container where NVML reports the host's pids, no
@@ -137,9 +138,10 @@ class _Family:
         )
 
     def parent(self, process: GpuProcess) -> Key | None:
-        """Return the key of the row above a process: a parent process, its run, or a starter of several processes.
+        """Return the key of the row above a process in the tree, or None at the top level.
 
-        Returns None at the top level.
+        The row is the nearest ancestor that uses a GPU, or else the group of the run, or else the group of a process
+        that has started several GPU processes.
         """
         parent, run = self._find_parent_process(process), self.run(process)
         if parent is not None:

@@ -68,7 +68,8 @@ def is_privileged() -> bool:
 def end_process(pid: int, started: float, *, kill: bool = False) -> None:
     """Send SIGTERM to a process, or SIGKILL if `kill`. On Windows, both end it immediately.
 
-    Raises CannotEnd if the process has ended, its pid has been reused, or the system refuses.
+    `started` is the start time of the process in seconds since the epoch. Raises CannotEnd if the process has ended,
+    its pid has been reused by a process with another start time, or the system refuses.
     """
     if not _is_running(pid, started):
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
@@ -85,7 +86,7 @@ def end_process(pid: int, started: float, *, kill: bool = False) -> None:
 
 
 def _is_running(pid: int, started: float) -> bool:
-    """Return True if the process with this pid and start time is running."""
+    """Return True if a process with this pid is running that started at `started`, in seconds since the epoch."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE

@@ -63,7 +63,7 @@ _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start u
 
 
 class ProcessesView(QWidget):
-    """Table of all processes that use a GPU, which each snapshot refreshes while it is visible.
+    """Table or tree of all processes that use a GPU. While the view is visible, each snapshot refreshes it.
 
     Signals:
         stop_run(str): the user wants to stop the run with this id.
@@ -294,9 +294,9 @@ class ProcessesView(QWidget):
         return tr("The driver does not report GPU processes.")
 
     def _show_buttons(self) -> None:
-        """Enable the actions for the selected processes, and show why one can't be ended.
+        """Enable the actions that apply to the selected processes, and show why the selected process can't be ended.
 
-        For a process of a run, the action stops the run.
+        For a process of a run, the End action stops the run.
         """
         line = self.selected()
         local = self._hosts.latest.get("")

@@ -193,7 +193,8 @@ _BETWEEN: dict[Kind, str] = {
 def _advise_for_groups(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
-    Its first sentence is `one` if there is a single group, otherwise `several`, with the names of the GPUs for "{}".
+    The first sentence is `one` if only one group has several GPUs, otherwise `several`. Both contain "{}", which is
+    replaced by the names of the GPUs in these groups.
     """
     together = [_join_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]

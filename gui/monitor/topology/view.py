@@ -60,7 +60,10 @@ class ConnectionModel(QAbstractTableModel):
         self._extra_titles: tuple[str, ...] = ()
 
     def show_gpus(self, connected: ConnectedGpus, affinities: dict[int, GpuAffinity]) -> None:
-        """Show the connections of GPUs. `affinities` are by NVML index. Unknown columns are left out."""
+        """Show the connections of GPUs, with columns for the NUMA node and the cores if these are known for any GPU.
+
+        `affinities` contains the NUMA nodes and cores, by NVML index.
+        """
         self.beginResetModel()
         self.connected, self._affinities = connected, affinities
         is_known = {
@@ -321,7 +324,7 @@ def _describe_pair(pair: GpuPair) -> str:
 
 
 def _list_physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
-    """Return the GPUs of a snapshot except MIG instances, which have no connections. None has no GPUs."""
+    """Return the GPUs of a snapshot, or [] if it is None, except MIG instances, which have no connections."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=gpu_sort_key)
 

@@ -187,7 +187,10 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(self.cell_rect(index, index))
 
     def _draw_numbers(self, painter: QPainter) -> None:
-        """Write the percentage of the row into each cell with samples, in a color that is readable on the cell."""
+        """Write each cell's fraction of its row as a percentage, in a color that is readable on the cell.
+
+        Skip empty cells.
+        """
         font = QFont(self.font())
         side, _left, _top = self._geometry()
         font.setPixelSize(min(QFontInfo(font).pixelSize(), round(_NUMBER_HEIGHT * side)))
@@ -198,9 +201,9 @@ class ConfusionMatrix(QWidget):
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
-        """Redraw the cells in the colors of the scheme.
+        """Redraw the cells in the current color scheme.
 
-        They are an image with a pixel per cell, because thousands of rectangles would be slow.
+        The cells are an image with a pixel per cell, because drawing thousands of rectangles would be slow.
         """
         scheme = theme.colors()
         full, empty = (

@@ -38,7 +38,8 @@ _WIDEST_NUMBER = "100.0%"
 def class_names(classes: Sequence[str], count: int) -> list[str]:
     """Return the names of `count` classes. Names that are missing in `classes` are generated, such as "class 3".
 
-    A single missing name is "none of them", because a confusion matrix may have a row for that.
+    If only the last name is missing, it is "none of them": a confusion matrix may have such an additional row and
+    column.
     """
     if count == len(classes) + 1:
         return [*classes, tr("none of them")]

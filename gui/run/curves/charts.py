@@ -143,7 +143,7 @@ class RunCharts(QWidget):
             self._hide_power_and_temperature(is_hidden=False)
 
     def _x_column(self, logged: Steps | Validations | DeviceColumns) -> Column:
-        """Return the x values of logged values: their steps or their times, depending on the axis."""
+        """Return the x values of logged values: steps if the axis shows steps, otherwise times in seconds."""
         return logged.step if self.group.axis == "count" else logged.seconds
 
     def _add_lines(self) -> None:
@@ -203,8 +203,8 @@ def _create_device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 def device_titles(data: RunData) -> dict[str, str]:
     """Return the title of each device, by its id.
 
-    This is its name, or a number if its name is unknown or not unique. Titles of CPUs and of devices on other machines
-    contain the machine's name instead.
+    A local GPU has its name as title, or a number if its name is unknown or not unique. The titles of CPUs and of
+    devices on other machines are those of `device_title`.
     """
     names = list(data.device_names.values())
     titles = {}

@@ -62,7 +62,11 @@ class TimeSpentView(QWidget):
         self.show()
 
     def _show_advice(self, advice: Advice | None, is_active: bool) -> None:
-        """Show the advice and its button. If it suggests another setting than the applied one, it can be applied again."""
+        """Show the advice and its button.
+
+        If the advice suggests another setting than the one that the button has applied, or if the run has ended since,
+        the button can be pressed again.
+        """
         is_live = advice is not None and advice.live and is_active
         if advice == self._advice and is_live == self._is_live:
             return

@@ -218,7 +218,10 @@ def _format_difference(value: float, *, percent: bool) -> str:
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:
-    """Name the metrics that are better or worse. A difference is significant if its interval excludes 0."""
+    """Name the metrics in which this evaluation is significantly better or worse than the other one.
+
+    A difference is significant if its interval excludes 0.
+    """
     better: list[str] = []
     worse: list[str] = []
     for each in differences:

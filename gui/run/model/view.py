@@ -58,7 +58,7 @@ class ModelView(QWidget):
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Show the evaluations of `run` when the view is visible."""
+        """Show the evaluations of `run` (None for no run). They are read once the view is visible."""
         if run is self._run:
             return
         self._run, self._evaluations, self._is_unlisted, self._samples_due = run, [], True, ""
@@ -87,7 +87,10 @@ class ModelView(QWidget):
         self.result.close_work()
 
     def reload(self, chosen: str = "") -> None:
-        """Reload the list of evaluations, which the command line may have changed."""
+        """Read and show the list of evaluations, which other programs may have changed. A worker thread reads it.
+
+        `chosen` is the folder of the evaluation to select, or "" to keep the selection.
+        """
         if self._run is not None:
             in_background(
                 partial(_find_evaluations, self._run),

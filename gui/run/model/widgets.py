@@ -185,7 +185,10 @@ def format_with_interval(interval: Interval | None) -> str:
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in the order of their descriptions, then those without a description."""
+    """Return the descriptions and values of the evaluation's metrics, in the order of `evaluation.entries`.
+
+    Metrics without an entry follow, described by their ids.
+    """
     measures = evaluation.measures
     described = [(entry, measures[entry.id]) for entry in evaluation.entries if entry.id in measures]
     described_ids = {entry.id for entry in evaluation.entries}
@@ -221,7 +224,10 @@ _MAX_SKIPPED_NAMES = 5
 
 
 def describe_skipped(skipped: Sequence[SkippedSample | prediction.SkippedFile], count: int, noun: str) -> str:
-    """Name the first of `count` skipped files, as in "Skipped 7 files: a.png: truncated; b.png: empty; and 5 more."."""
+    """Name the first of `count` skipped files, as in "Skipped 7 files: a.png: truncated; b.png: empty; and 5 more.".
+
+    `noun` is the singular of the noun for the skipped items, such as "file".
+    """
     named = "; ".join(f"{each.path}: {each.reason}" for each in skipped[:_MAX_SKIPPED_NAMES])
     more = count - min(_MAX_SKIPPED_NAMES, len(skipped))
     rest = f"; and {localized(more)} more" if more else ""

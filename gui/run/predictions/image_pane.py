@@ -284,7 +284,7 @@ class ImagePane(QWidget):
         self._zoom.reset()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Zoom with +, − and 0, pan with Shift and arrows, and turn a point cloud with arrows and other keys."""
+        """Zoom with +, − and 0, pan with Shift and arrows, and turn a point cloud (see `Direction.after_key`)."""
         key, has_shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         step = 0.1 / self._zoom.factor  # a tenth of the visible section, as a fraction of the image
         pans = {

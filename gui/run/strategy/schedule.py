@@ -197,7 +197,10 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """Draw the actions of a rank. They are grouped by kind, because this is faster."""
+        """Draw the `actions` of a rank in the rectangle `plot`, which is `span_s` seconds wide.
+
+        Actions are drawn by kind, because this is faster.
+        """
         metrics = painter.fontMetrics()
         # By number of digits: width that a block needs for its number.
         number_widths = [metrics.horizontalAdvance("0" * digits) + NUMBER_PAD for digits in range(8)]
@@ -263,9 +266,9 @@ class ScheduleDiagram(QWidget):
 
 
 def _make_block_fill(kind: str, color: str) -> tuple[list[QBrush], QColor]:
-    """Return the brushes that fill a block one after the other, and the color of its number.
+    """Return the brushes that fill an action's rectangle one after the other, and the color of its microbatch number.
 
-    `kind` is the kind of the action, one of `KINDS`, and `color` that of the device.
+    `kind` is the kind of the action, one of `KINDS`, and `color` is the color of the device.
     """
     scheme = theme.colors()
     if kind == "F":

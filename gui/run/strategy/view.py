@@ -141,7 +141,7 @@ def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
 
 
 def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """Describe the bars for screen readers."""
+    """Describe the times of all ranks in a step for screen readers. `titles` are the titles of the ranks' devices."""
     sentences = [make_ranks_headline(timed, titles), f"Step {localized(timed.step)}"]
     for rank, times in enumerate(timed.ranks):
         section_times = zip(SECTIONS, _list_section_times(times), strict=True)

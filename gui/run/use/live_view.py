@@ -130,9 +130,9 @@ class LiveView(QWidget):
             )
 
     def _show_frame(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
-        """Show the frame that was read from `folder`, or nothing if it is None.
+        """Show the frame that was read from `folder`, with its caption.
 
-        Do nothing either if the frame is already visible, or if its prediction has been stopped.
+        Do nothing if there is no frame (None), if the frame is already visible, or if its prediction has been stopped.
         """
         self._is_reading = False
         if newest is None or folder is not self._folder:

@@ -162,7 +162,7 @@ class PredictForm(QWidget):
         )
 
     def _choose_default_out(self) -> None:
-        """Suggest a folder for the results: a new one at home, named after the run and the current time."""
+        """Suggest a new folder in the home folder for the results, named after the run and the current time."""
         assert self._run is not None
         folder = Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
         self.out.line.setPlaceholderText(str(folder))

@@ -136,7 +136,7 @@ def test_estimates_are_requested_for_each_models_image_size(panel: ModelPanel) -
         requests.append(image_sizes)
         return dict
 
-    panel.show_models(MODELS, load_catalogue(), "", estimate)
+    panel.request_facts(MODELS, load_catalogue(), "", estimate)
     assert requests == [{entry.id: entry.image_size for entry in MODELS}]
     assert len(set(requests[0].values())) > 1  # type: ignore[attr-defined]
 

@@ -91,9 +91,10 @@ class Drawings(QObject):
         return self._requested[0] if self._requested else None
 
     def request(self, rows: Sequence[int]) -> None:
-        """Request a drawing of the first of `rows`, and prefetch drawings of the others.
+        """Request a drawing of the sample at the first of `rows`, and prefetch drawings of the others.
 
-        If the first one is cached, emits it once its images have been read.
+        If the drawing of the first sample is cached, `drawn` is emitted once its images have been read. If the task's
+        predictions can't be drawn, nothing happens.
         """
         self._requested = tuple(rows[:BATCH])
         visible_row = self._visible_row
@@ -233,7 +234,10 @@ def make_full_caption(opened: OpenedEvaluation, row: int, truth: str = "", predi
 
 
 def _describe_figures(opened: OpenedEvaluation, row: int, *, short: bool = True) -> list[str]:
-    """Describe loss, confidence and correct fraction of a sample. Unknown ones are left out."""
+    """Describe the loss, confidence and correct fraction of a sample, each in a text. Unknown values are left out.
+
+    If `short`, the numbers have fewer digits.
+    """
     samples = opened.samples
     loss, confidence, correct = (
         None if column is None or math.isnan(column[row]) else float(column[row])

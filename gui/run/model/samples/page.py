@@ -201,7 +201,11 @@ class SamplesPage(QWidget):
     def _list_samples(
         self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
-        """List the samples at `rows` with their captions. The current sample remains selected if it is among them."""
+        """List the samples at `rows` as thumbnails, and show `summary` above them.
+
+        `caption` returns the two caption lines of a row. The current sample remains selected if it is among `rows`,
+        otherwise the first one is selected.
+        """
         position = self.wall.current()
         previous_row = self.wall.samples.rows[position] if position >= 0 else None
         self.wall.samples.show_rows(rows, partial(sample_file, opened), caption)
