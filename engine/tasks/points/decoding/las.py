@@ -33,13 +33,14 @@ def read_head(path: str) -> Head:
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a LAS file in chunks: positions [n, 3], features [n, f] and labels [n].
 
-    Raises Unfit and errors of laspy.
+    If `with_labels` is False, the labels are 0. Raises Unfit and errors of laspy.
     """
     require_fields(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:
         for points in reader.chunk_iterator(CHUNK_POINTS):
-            labels: Labels = np.asarray(points.classification).astype(np.int64)
+            classification = points.classification if with_labels else np.zeros(len(points))
+            labels: Labels = np.asarray(classification).astype(np.int64)
             positions = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
             count += len(labels)
             yield positions, stack_columns([np.asarray(points[name]) for name in features], len(labels)), labels

@@ -67,6 +67,16 @@ WRITERS: dict[str, Callable[[Path, np.ndarray, np.ndarray], None]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
+def test_labels_that_are_not_requested_are_zeros(tmp_path: Path, name: str) -> None:
+    places, classes = make_scene(0, 60)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    WRITERS[name](path, places, classes)
+    assert classes.any()
+    assert not read_cloud(str(path), (), with_labels=False).labels.any()
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     places, classes = make_scene(0, 60)
     path = tmp_path / name
