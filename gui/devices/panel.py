@@ -83,8 +83,8 @@ class DevicesPanel(QWidget):
         """Show a snapshot of `host` ("" for this machine), which must already be in the history."""
         if host in self._machines:
             self._machines[host].update_snapshot(snapshot)
-        if not host and snapshot.nvml.status != "not_answering":
-            self._choose_default(sorted(snapshot.gpus, key=gpu_sort_key))
+        if not host and snapshot.nvml.status != "not_answering" and snapshot.gpus:
+            self._choose_default()
         self._report_selection()
 
     def show_error(self, message: str, host: str = "") -> None:
@@ -100,16 +100,19 @@ class DevicesPanel(QWidget):
         self._machines[host] = machine
         return machine
 
-    def _choose_default(self, gpus: list[Gpu]) -> None:
-        """Check the requested GPUs or, unless the user has chosen, the first idle one, once `gpus` are known."""
-        if self._should_check_all_gpus and gpus:
+    def _choose_default(self) -> None:
+        """Check all usable GPUs of this machine if they were requested by `choose_all_gpus` before they were known.
+
+        Otherwise, check the first idle GPU, unless the user has chosen devices. Called with each snapshot.
+        """
+        if self._should_check_all_gpus:
             self._check_all_gpus()
-        if not self._has_choice and gpus:
+        if not self._has_choice:
             self._check_devices((self._local_machine.list_unused() or self._local_machine.list_usable())[:1])
             self._has_choice = True
 
     def _check_all_gpus(self) -> None:
-        """Check all usable GPUs of this machine, which are known, and complete the request for them."""
+        """Check all usable GPUs of this machine, and mark the request of `choose_all_gpus` as done."""
         self._should_check_all_gpus, self._has_choice = False, True
         self._check_devices(self._local_machine.list_usable())
 
