@@ -78,7 +78,10 @@ class Action(QAction):
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Change title, tip and icon, for example from Pause to Resume. The icon changes only with the title."""
+        """Change the title, tip and icon, for example from Pause to Resume.
+
+        If `icon` is "" or `text` is the current title, the icon doesn't change.
+        """
         self.tip = tip
         if icon and text != self.text():  # any new QIcon, even an equal one, would update all buttons of the action
             self.setIcon(icons.icon(icon, color))
@@ -355,7 +358,10 @@ class Actions(QObject):
         return [self.by_name[command.name] for command in self._declared() if command.needs_pages]
 
     def menu_groups(self, menu: str) -> list[list[Action]]:
-        """Return the actions of a menu in groups, which are divided by separators. "view" begins with the pages."""
+        """Return the actions of the menu with the id `menu`, such as "file", in groups divided by separators.
+
+        The first group of "view" are the pages.
+        """
         groups: dict[str, list[Action]] = {"pages": [*self.pages]} if menu == "view" else {}
         for command in self._declared():
             if command.menu.partition(" ")[0] == menu:

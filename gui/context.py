@@ -18,7 +18,10 @@ from gui.train.page import TrainPage
 
 @dataclass(frozen=True)
 class AppContext:
-    """Widgets and functions of the main window that its pages and commands use. They exist before its first paint."""
+    """Widgets and functions of the main window that its pages and commands use.
+
+    All of them exist before the window is first painted.
+    """
 
     window: QMainWindow
     settings: Settings

@@ -31,10 +31,11 @@ def limit_file() -> Path:
 def limit_bytes() -> int:
     """Return the size limit of the cache of decoded images in bytes.
 
-    It is taken from LIMIT_VARIABLE or, if that is not set, from the user's file. Without either, it is the default.
+    It is taken from the environment variable `LIMIT_VARIABLE` or, if that is not set, from `limit_file`. Without
+    either, it is `default_limit_bytes`.
 
     Raises:
-        ValueError: The variable is not a number.
+        ValueError: The environment variable is not a number.
     """
     text = os.environ.get(LIMIT_VARIABLE)
     if text is not None:
@@ -49,7 +50,7 @@ def limit_bytes() -> int:
 
 
 def default_limit_bytes() -> int:
-    """Return the cache's default size limit in bytes, which is at most a tenth of the disk."""
+    """Return the default size limit of the cache in bytes: `DEFAULT_LIMIT_BYTES`, but at most a tenth of its disk."""
     folder = images_folder()
     parent = next(existing for existing in (folder, *folder.parents) if existing.exists())  # on the same disk
     return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(parent).total // 10)

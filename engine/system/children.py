@@ -109,8 +109,8 @@ def kill_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Ite
 class _OutputReader(threading.Thread):
     """Thread that stores the output of a process, read from `stream`, in `data`.
 
-    It closes the stream at its end or after the process has exited. It kills the process if the output exceeds `at_most`
-    bytes.
+    The thread ends and closes the stream when the output has ended or the process has exited. If the output exceeds
+    `at_most` bytes, the thread kills the process.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
@@ -130,7 +130,10 @@ class _OutputReader(threading.Thread):
             self._process.kill()
 
     def _has_output(self) -> bool:
-        """Wait until the stream has data or has ended. Return False if it is empty after the exit of the process."""
+        """Wait until the stream can be read without blocking, and return True.
+
+        Return False if the process has exited and the stream has no more data. On Windows, always return True at once.
+        """
         if sys.platform == "win32":  # pipes can't be polled there, so the next read waits instead
             return True
         poller = select.poll()

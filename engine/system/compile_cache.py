@@ -24,7 +24,7 @@ def use_private_folders() -> str:
 
     The folders are in Footplate's cache. If other users can write to the cache, a private folder next to the runs'
     sockets is used instead, and the warning says so. This must be called before torch is imported, since torch then
-    chooses its folder. Call `torch_compat.keep_compiled_in` afterwards.
+    chooses its folder. Call `torch_compat.keep_compiled_in` once torch is imported.
 
     Raises:
         OSError: There is no private folder.
@@ -53,5 +53,8 @@ def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
 
 
 def _make_folders(root: Path) -> dict[str, str]:
-    """Create the folders for compiled code below `root`, and return their paths by variable. Raises OSError."""
+    """Create the folders for compiled code below `root`, and return their paths by environment variable.
+
+    Raises OSError if this fails or if others can write to one of them.
+    """
     return {variable: str(paths.make_trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}

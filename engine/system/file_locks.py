@@ -33,7 +33,11 @@ _POLL_S = 0.002
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """Open a private file that can be locked, without following links or waiting for pipes. Raises OSError."""
+    """Open the file at `path` for reading, writing and locking, and return its descriptor. Raises OSError.
+
+    Links aren't followed, and opening a pipe doesn't block. `flags` are additional flags of `os.open`. With
+    `os.O_CREAT`, a missing file is created so that only this user can access it.
+    """
     return os.open(path, _FLAGS | flags, 0o600)
 
 

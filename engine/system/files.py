@@ -26,7 +26,7 @@ MAX_DAMAGED_BYTES = 1 << 24
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file for reading, which may still grow. Raises OSError."""
+    """Open a regular file for reading. Another process may still be writing to it. Raises OSError."""
     return open(path, "rb", opener=_open_descriptor)
 
 
@@ -40,7 +40,7 @@ def read_file(path: Path | str, at_most: int = MAX_BYTES) -> bytes:
 
 
 def read_end(path: Path | str, at_most: int) -> bytes:
-    """Read the last `at_most` bytes of a regular file. Raises OSError."""
+    """Read the last `at_most` bytes of a regular file, or all of a shorter one. Raises OSError."""
     with open_file(path) as stream:
         stream.seek(max(0, stream.seek(0, os.SEEK_END) - at_most))
         return stream.read(at_most)

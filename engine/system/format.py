@@ -63,9 +63,10 @@ def percent(fraction: float) -> str:
 
 
 def metric_value(value: float, *, percent: bool, decimals: int = 1, sign: str = "") -> str:
-    """Format a metric: a fraction as a percentage with `decimals`, any other with at least four significant digits.
+    """Format the value of a metric.
 
-    With the `sign` "+", positive values have a sign, too.
+    If `percent` is True, `value` is a fraction, and the result is a percentage with `decimals` decimal places.
+    Otherwise, the result has at least four significant digits. With the `sign` "+", positive values have a sign, too.
     """
     if percent:
         return f"{100 * value:{sign}.{decimals}f}%"

@@ -40,9 +40,9 @@ def parse_cpus(text: str) -> frozenset[int]:
 def choose_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
     """Return the CPUs that a rank on this machine should be bound to, or an empty set if it should not be bound.
 
-    They are the `allowed` CPUs of its GPU's node, which ranks with other GPUs on this node share. A rank is not bound
-    if this would leave it with clearly fewer CPUs than an equal share of all CPUs. Reading images may gain more from
-    the CPUs of the other node than from near memory.
+    They are the `allowed` CPUs of the NUMA node of the rank's GPU. All ranks whose GPUs are on this node share these
+    CPUs. A rank is not bound if it would then have clearly fewer CPUs than an equal share of all allowed CPUs, since
+    more CPUs may speed up reading images more than near memory does.
 
     Args:
         rank: Index of the rank among those on this machine.

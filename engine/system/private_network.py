@@ -66,9 +66,9 @@ class PrivateNetwork:
 
 
 def _create_and_exit(kinds: tuple[str, ...], channel: socket.socket) -> NoReturn:
-    """Create the namespaces in a forked child, and exit.
+    """Create namespaces, send their file descriptors through `channel`, and exit. Called in a forked child.
 
-    Their file descriptors, or an error number, are sent through `channel`. `kinds` are the kinds of namespaces.
+    If this fails, the error number is sent instead. `kinds` are the kinds of namespaces, "user" or "net".
     """
     try:
         user, group = os.geteuid(), os.getegid()

@@ -86,8 +86,8 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
     """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile and OSError.
 
     For a file with a reported size of 0, /dev/null is opened instead, since files in /proc and /sys may be endless or
-    block (proc(5): kmsg, pagemap). If `may_grow` is True, it is opened nevertheless, and the caller must limit how much
-    it reads.
+    block (proc(5): kmsg, pagemap). If `may_grow` is True, the file itself is opened, and the caller must limit how much
+    it reads. `flags` are those of `os.open`.
     """
     LAST_OPENED.record(path)
     try:

@@ -53,7 +53,7 @@ class SampleColumns:
 class EvaluatedMetrics:
     """Evaluated metrics keyed by name, and the results of all samples.
 
-    `weights` [n] are the numbers of times that the metrics count each sample, as in a bootstrap resample.
+    `weights` [n] holds how often the metrics count each sample, for example in a bootstrap resample.
     """
 
     metrics: Mapping[str, Metric]
@@ -120,7 +120,7 @@ class Analysis:
         return SampleColumns(correct=torch.stack(fractions).tolist())
 
     def prepare(self, columns: SampleColumns) -> None:
-        """Compute values that the other methods reuse from the results of all samples. By default, there are none."""
+        """Compute values from the results of all samples for later use in other methods. By default, do nothing."""
 
     def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
         """Compute the values of all metrics. If metrics have the same id, the metric of the task takes precedence."""

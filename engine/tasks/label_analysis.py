@@ -41,7 +41,7 @@ class Predictions(NamedTuple):
         confidence: Confidence of each prediction, [n * per_sample].
         correct: 1 for each correct prediction, otherwise 0, [n * per_sample].
         per_sample: Number of predictions per sample.
-        positives: Number of true classes or labels, which predictions can find.
+        positives: Total number of true classes or labels of all samples, for computing the recall.
     """
 
     confidence: Floats
@@ -160,8 +160,11 @@ def _create_class_curves(
 ) -> ClassCurves:
     """Return the precision-recall and ROC curves of a class.
 
-    `precision` is its average precision, or None if the class has no samples; the curves are then empty. `area` is the
-    area under the ROC curve, or None if it is undefined.
+    Args:
+        number: Index of the class.
+        ranked: Samples sorted by the probability of the class.
+        precision: Average precision of the class, or None if no sample belongs to it. Both curves are then empty.
+        area: Area under the ROC curve, or None if it is undefined. The ROC curve is then empty.
     """
     counts = ranked.compute_counts()
     if precision is None:

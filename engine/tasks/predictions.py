@@ -298,7 +298,8 @@ def format_line_fraction(fraction: float) -> str:
 def create_palette(classes: int) -> Bytes:
     """Return the colors for the values 0 to 255 in a mask of `classes` classes, uint8 [256, 3].
 
-    These are the colors of the legend, and white for pixels without a class.
+    The first `classes` colors are those that the legend assigns to the classes, and the last one, for pixels without a
+    class, is white. All others are black.
     """
     colors = np.zeros((NO_CLASS + 1, 3), np.uint8)
     colors[:classes] = class_colors(classes)

@@ -142,9 +142,9 @@ class Autotuner:
         self._strategy.resolved_job = replace(self._strategy.resolved_job, job=self.job)
 
     def _compile(self) -> None:
-        """Do the work of `compile`, except for updating the strategy's job.
+        """Compile the model under the conditions of `compile`, without updating the strategy's job.
 
-        A compiled model then runs eagerly wherever it would have to be compiled again.
+        For other batch shapes and in validations, a compiled model runs eagerly instead of being compiled again.
         """
         strategy = self._strategy
         requested = self.job.precision.compile
@@ -213,7 +213,10 @@ class Autotuner:
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
     def _explain_skipping_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
-        """Return the reason why channels last need not be tried, or "" if it should be tried."""
+        """Return the reason why channels last should not be tried, or "" if it should be tried.
+
+        For a model with depthwise convolutions on a GPU, this times some passes. All ranks must call it together.
+        """
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if self._passes_left < 2 * (WARM_UP + MIN_PASSES):  # for two memory formats
@@ -245,11 +248,12 @@ class Autotuner:
     def _measure_candidates(
         self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP
     ) -> list[float]:
-        """Measure the seconds of a pass with each candidate, and return their means over all ranks.
+        """Time forward and backward passes with each candidate. All ranks must call this together.
 
-        A candidate is a function that prepares the model for a pass. If a pass fails on any rank, the result is [], and
-        `_error` is the reason. Raises _TrialStopped if the run is stopped on any rank. The passes count against the
-        number of passes that trials may make.
+        Returns the seconds of a pass with each candidate: the median over the passes, averaged over all ranks. A
+        candidate is a function that prepares the model for a pass. Its first `warm_up` passes don't count. If a pass
+        fails on any rank, the result is [], and `_error` is the reason. Raises _TrialStopped if the run is stopped on
+        any rank. The passes count against the number of passes that trials may make.
         """
         strategy = self._strategy
         self._passes_left -= len(candidates) * (WARM_UP + MIN_PASSES)
@@ -284,7 +288,7 @@ class Autotuner:
         return means
 
     def _explain_skipping_compiling(self) -> str:
-        """Return the reason why compiling need not be tried, or "" if it should be tried."""
+        """Return the reason why compiling should not be tried, or "" if it should be tried."""
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),

@@ -67,7 +67,11 @@ class DataLoaders:
         self._processes: SampleProcesses | None = None  # None if threads load the samples
 
     def start_processes(self) -> None:
-        """Load the samples of user-defined classes in processes from now on, if that is worthwhile for this run."""
+        """Load samples in separate processes from now on, if a measurement shows that this is faster.
+
+        The measurement (see `should_use_processes`) loads samples, and is made only for classes of samples that the
+        user or a plug-in has defined.
+        """
         job, strategy, train = self._spec.job, self._strategy, self._splits.train
         if not strategy.loads_data or job.data.loader_workers < 2 or not isinstance(train, SampleSet):
             return

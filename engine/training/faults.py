@@ -153,7 +153,7 @@ def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -
 
 
 def _find_nccl_error(error: BaseException) -> NcclError | None:
-    """Return the known error of NCCL that `error` is, or None for unknown errors and other exceptions."""
+    """Return the entry for `error` in the table of known NCCL errors, or None if there is none."""
     return find_known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 

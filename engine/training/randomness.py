@@ -44,7 +44,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
 
 @contextmanager
 def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
-    """Context manager that restores the states of all generators when it ends."""
+    """Context manager that restores the states of this process's generators and of those on its `gpus` when it ends."""
     state = get_random_state(gpus)
     try:
         yield

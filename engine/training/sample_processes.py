@@ -130,7 +130,7 @@ class SampleProcesses:
     """
 
     def __init__(self, job: Job, splits: Splits, on_log: Callable[[str], None]) -> None:
-        """Start the server process, which begins to open the dataset."""
+        """Start the server process, which opens the dataset of `job`. `splits` are those that this rank has opened."""
         self._splits = splits
         self._on_log = on_log
         self._idle: deque[_Process] = deque()
@@ -256,8 +256,12 @@ def main() -> int:
 def _fork(control: Connection[Any, Any], handle: int, splits: Splits, streams: RandomStreams, threads: int) -> int:
     """Fork a process that loads samples, and return its id.
 
-    `control` is the server's connection to the rank, which the new process closes. `handle` is the descriptor of the
-    connection over which the new process serves samples.
+    Args:
+        control: Connection of the server to the rank. The new process closes its copy.
+        handle: Descriptor of the connection over which the new process serves samples.
+        splits: Splits with the samples.
+        streams: Source of the random numbers for loading a sample.
+        threads: Number of threads that torch uses in the new process.
     """
     parent = os.getpid()
     pid = os.fork()
@@ -274,6 +278,8 @@ def _fork(control: Connection[Any, Any], handle: int, splits: Splits, streams: R
 
 def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStreams) -> None:
     """Load the samples that the rank requests, and send them back, until the rank closes the connection.
+
+    Before each sample, the random generators are seeded from `streams`.
 
     A request is a split, an index and an epoch. The reply is the tensors of the sample as arrays, or None if loading it
     raised an error.

@@ -46,9 +46,9 @@ class SavedBuffers:
             buffers[name] = current
 
     def _are_unchanged(self, current: list[Tensor | None]) -> bool:
-        """Return True if the `current` buffers are the same tensor objects as before.
+        """Return True if the `current` buffers are the same tensor objects as at the last `save`.
 
-        A model may have replaced them.
+        A model may have replaced them since then.
         """
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 

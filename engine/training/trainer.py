@@ -151,9 +151,9 @@ class Trainer:
         return self.train.steps, False
 
     def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> Requests:
-        """Exchange requests with the other ranks at the end of a step, and call the callbacks.
+        """Exchange requests with the other ranks at the end of a step, call the callbacks, and return the requests.
 
-        Return the agreed requests.
+        `learning_rate` is that of the step, and `is_last` is True for the last step of the epoch.
         """
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
@@ -247,7 +247,8 @@ class Trainer:
     ) -> Requests:
         """Exchange requests with the other ranks, and return those that take effect now.
 
-        All ranks must call it at the same step. With several ranks, requests take effect in the next call, or
+        This rank requests a `checkpoint`, a `report` or a `record` by the profiler if True, and a stop if the
+        supervisor does. All ranks must call it at the same step. With several ranks, requests take effect in the next call, or
         immediately with `at_once` (see `Agreement.exchange`).
         """
         agreed = self.agreement.exchange(
@@ -264,7 +265,7 @@ class Trainer:
         return stop
 
     def _get_progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
-        """Return the position after step `done` of `epoch`, for a checkpoint."""
+        """Return the position after step `done` of `epoch`. `validated` is True if the epoch has been validated."""
         return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
     def _emit(self, event: Event) -> None:

@@ -59,9 +59,9 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
 
 
 def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Run `work` with a reporter, and return the exit code 0.
+    """Call `work` with a reporter for `channel`, send its result to the supervisor, and return the exit code 0.
 
-    If it raises an exception, report a `Failed` event and return 1.
+    If `work` raises an exception, send a `Failed` event with the cause instead, and return 1.
     """
     reporter = Reporter(channel, spec.rank)
     try:

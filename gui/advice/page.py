@@ -72,7 +72,7 @@ class AdvicePage(FinderPage):
     def build_request(self, job: Job) -> AdviceRequest:
         """Return the advisor's request for `job` with the options that are set on the page.
 
-        It is stored as the last request, and the wish for new measurements is cleared.
+        The request is stored as the last one. If it asks for new measurements, later ones don't unless requested again.
         """
         self._request = self.options.build_request(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
@@ -197,7 +197,7 @@ class AdvicePage(FinderPage):
             self.tried_so_far.show_candidates(message.table)
 
     def end(self) -> None:
-        """Stop the trials, and wait until the advisor answers with the results so far."""
+        """Ask the advisor to end the trials. It then answers with the results so far, or fails if there are none."""
         self._is_stopping = True
         self.cancel.setText(tr("Stopping…"))
         self.cancel.setEnabled(False)

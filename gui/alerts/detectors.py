@@ -15,8 +15,8 @@ from gui.translation import tr
 class Finding:
     """Condition of a GPU or host that an alert rule has found.
 
-    `can_raise` is False for a value that has returned across the threshold, but by less than the margin. Such a
-    finding keeps an active alert active, but raises no new one.
+    `can_raise` is False for a value that has returned to the safe side of the limit, but by less than the `margin` of
+    its `Threshold`. Such a finding keeps an active alert active, but raises no new one.
     """
 
     text: str
@@ -33,14 +33,17 @@ class Event:
 
 
 def _create_lost_finding(gpu: Gpu) -> Finding:
-    """Describe a lost GPU. Without the time of its loss, it was never reached and has no values."""
+    """Describe a lost GPU.
+
+    If `lost_since` is None, the driver has never reached the GPU. Otherwise, its last values are still shown.
+    """
     if gpu.lost_since is None:
         return Finding(tr("The driver can't reach it. Restart the computer."))
     return Finding(tr("The driver can no longer reach it; the values shown are its last."))
 
 
 def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
-    """Evaluate a rule on `gpu`. `run` is the name of the run that uses the GPU.
+    """Evaluate a rule on `gpu`. `run` is the name of the run that uses the GPU, or None.
 
     Returns None if the condition isn't met or the value is unknown. The last values of a lost or sleeping GPU don't
     count.
@@ -63,7 +66,8 @@ def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
 def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
     """Compare a value of `gpu` with the rule's limit or, if the rule has none, with the limit that the GPU reports.
 
-    Returns None if the value or the limit is unknown, or if the value is on the safe side by at least the margin.
+    Returns None if the value or the limit is unknown, or if the value is on the safe side of the limit by at least
+    `threshold.margin`. `run` is the name of the run that uses the GPU, or None.
     """
     value = threshold.read(gpu)
     limit = rule.threshold

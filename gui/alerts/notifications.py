@@ -24,19 +24,19 @@ SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do n
 
 
 class NoticeSender(JsonLinesProcess):
-    """Child process that delivers a notification as a supervisor would. Its result is a NoticeSent."""
+    """Child process that delivers a notification with the code that supervisors use. Its result is a NoticeSent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(NoticeSent).decode
         super().__init__(SENDER, tr("Sending the notification"), decode, parent, answer_of=Answer, cleans_up=True)
 
     def start(self, notice: Notice) -> None:
-        """Deliver `notice`."""
+        """Start the child process, which delivers `notice`."""
         self.run(stdin=msgspec.json.encode(notice))
 
 
 class _QueuedNotice(NamedTuple):
-    """Notification to be sent, and the function that gets the problem with it, or "" if it was sent."""
+    """Notification to send. `on_result` is then called with the problem in sending it, or "" if there was none."""
 
     notice: Notice
     on_result: Callable[[str], None]
@@ -85,7 +85,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a test notification immediately, and call `answer` with a message about its result."""
+        """Queue a test notification without waiting for alerts, and call `answer` with a message about its result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:

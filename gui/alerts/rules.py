@@ -55,7 +55,10 @@ class Threshold:
 
     Attributes:
         read: Returns the value of a GPU in `unit`.
+        lowest: Lowest limit that a rule may set.
+        highest: Highest limit that a rule may set.
         margin: Distance that the value must move back across the limit to end an alert, so that alerts don't flicker.
+        below: True if values below the limit raise an alert, False if values at or above it do.
         device_limit: Returns the limit that the GPU reports, or None if it reports none.
         device_limit_name: Name of that limit.
     """
@@ -75,7 +78,15 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of alert. An `event` has no duration, so its alert remains active until it is acknowledged."""
+    """Kind of alert.
+
+    Attributes:
+        meaning: Explanation of the condition for the user.
+        default: Rule that applies until the user changes it.
+        threshold: Measured value and its limits, or None if the condition isn't about a number.
+        event: True for events, such as errors, which have no duration. Their alerts remain active until they are
+            acknowledged.
+    """
 
     id: KindId
     title: str

@@ -111,7 +111,7 @@ class RunNotifications(QWidget):
         )
 
     def _show_result(self, text: str, *problems: str) -> None:
-        """Show the state of a test notification, and enable the button again once the test has ended."""
+        """Show `text` and `problems` about a test notification. Enable the test button unless a test is running."""
         self._result.setText(text)
         self._result.setVisible(bool(text))
         self._test_problems.show_problems(tuple(Problem("", problem, "", "warning") for problem in problems))

@@ -198,7 +198,10 @@ class HistoryModel(RowModel[Alert]):
         return row.number
 
     def cell_data(self, row: Alert, column: int, role: int) -> Any:
-        """Return the full sentence as tool tip, and the icon of the severity, which is muted after the alert's end."""
+        """Return the tool tip or the icon of a cell, depending on `role`, or None for other roles.
+
+        The tool tip is the full sentence. The icon shows the severity, and is muted after the alert's end.
+        """
         if role == Qt.ItemDataRole.ToolTipRole:
             return row.sentence
         if role == Qt.ItemDataRole.DecorationRole and column == WHAT:

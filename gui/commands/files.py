@@ -107,7 +107,10 @@ class JobFiles(QObject):
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
     def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
-        """Show `run`, or report that its folder isn't a run's. Ignore it if a newer request was shown."""
+        """Show `run` if `is_run`, otherwise report that it isn't a run folder.
+
+        `request` is the number of the request to open it. If a run with a higher number is already shown, `run` isn't.
+        """
         if is_run and request > self._displayed_request:
             self._displayed_request = request
             self._context.show_run(run)

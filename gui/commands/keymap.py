@@ -18,7 +18,10 @@ class Keymap(QObject):
     """Shortcuts of the commands. Shortcuts that differ from the defaults are saved."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
-        """Apply the saved shortcuts to the actions that exist and, by means of `chosen_keys`, to later ones."""
+        """Load the saved shortcuts into `chosen_keys`, and apply them to all existing actions.
+
+        Actions that are created later get their shortcuts from `chosen_keys`.
+        """
         super().__init__(parent)
         self._acts, self._settings = acts, settings
         chosen_keys.clear()

@@ -49,7 +49,7 @@ class ClassBalance(QWidget):
         self.update()
 
     def compute_bar_fraction(self, row: int, split: int) -> float:
-        """Return the length of the bar of a class and split, from 0 to 1 for the longest bar of the split."""
+        """Return the length of a bar relative to the longest bar of its split. `row` and `split` are indices."""
         longest = max((values[split] for values in self._values), default=0.0)
         return self._values[row][split] / longest if longest else 0.0
 
@@ -118,7 +118,11 @@ class ClassBalance(QWidget):
 
 
 def _get_class_value(split: SplitReport, name: str) -> float:
-    """Return the length of a bar: the number of objects of a class, its fraction of the pixels, or its samples."""
+    """Return the value of the class `name` in a split, which determines the length of its bar.
+
+    It is the number of objects of the class if the report has these numbers. Otherwise it is the fraction of the pixels
+    or points if it is known, and the number of samples if not.
+    """
     if split.objects:
         return float(split.objects.get(name, 0))
     return split.shares[name] if name in split.shares else float(split.counts.get(name, 0))
@@ -132,7 +136,10 @@ def _format_class_value(split: SplitReport, name: str) -> str:
 
 
 def _describe_unit(report: DatasetReport) -> str:
-    """Return the heading of the bars: "Marked" for objects, a noun for parts of samples, or "Images"."""
+    """Return the heading of the bars: "Marked" if they show numbers of objects, or "Images" for numbers of samples.
+
+    If they show fractions of the pixels or points, it is the noun for these, such as "Pixels".
+    """
     first = report.splits[0] if report.splits else None
     if first is not None and first.objects:
         return tr("Marked")

@@ -29,7 +29,7 @@ def _find_kind(report: DatasetReport) -> AnnotationKind:
 
 
 def get_element_noun(report: DatasetReport) -> str:
-    """Return the capitalized noun for the parts of a sample that have a class, such as "Box" or "Object"."""
+    """Return the capitalized plural noun for the parts of a sample that have a class, such as "Pixels" or "Points"."""
     return capitalize(_find_kind(report).element)
 
 
@@ -199,6 +199,6 @@ def describe_class_count(split: SplitReport, name: str) -> str:
 
 
 def _list_unreadable_names(report: DatasetReport) -> str:
-    """Return the names of the first unreadable files, which end the sentence."""
+    """Return the names of the first unreadable files as the end of a sentence, such as "a.png, b.png."."""
     names = ", ".join(bad.path for bad in report.unreadable[:3])
     return names + (", …" if report.unreadable_count > 3 else ".")

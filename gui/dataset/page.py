@@ -189,11 +189,17 @@ class DatasetPage(QWidget):
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
-        """Show the examples as augmented in the first epoch if there are training images, or as they are."""
+        """Show the examples as augmented in the first epoch if `augmented` is True, otherwise unchanged.
+
+        Without training images that can be rendered, they are always unchanged.
+        """
         self.epoch_choice.setCurrentIndex(1 if augmented and self.epoch_choice.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Select the example at `index` in the report, or the first interpretation of an ambiguous folder."""
+        """Select the example at `index` in the report, and give it the keyboard focus.
+
+        For an ambiguous folder, focus the button of the first interpretation instead.
+        """
         if self.question.readings.buttons:
             self.question.readings.buttons[0].setFocus()
             return
@@ -385,7 +391,11 @@ def _can_render(example: Example) -> bool:
 
 
 def _list_classes(example: Example) -> set[str]:
-    """Return the classes of an example, which may be several, separated by commas, or one that contains a comma."""
+    """Return the possible names of the classes of an example.
+
+    `class_name` may contain several names, separated by commas, or a single name with a comma. Therefore the result
+    contains the full text and each part of it.
+    """
     return {example.class_name, *example.class_name.split(", ")} - {""}
 
 
@@ -408,5 +418,5 @@ class Renderer(JsonLinesProcess):
         )
 
     def start(self, job: Job, samples: Sequence[int]) -> None:
-        """Render these samples of the training split."""
+        """Start rendering the images with the indices `samples` in the training split, as `job` would train on them."""
         self.run(stdin=msgspec.json.encode(PreviewRequest(job, tuple(samples))))

@@ -109,7 +109,8 @@ class CustomTask(ABC):
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
         """Draw the target of a sample, or the model's output if `predicted` is True, on or next to its image.
 
-        `image` is uint8 [h, w, 3]. By default, the image is shown with the first numbers of the value.
+        `value` is the target or the output, and `image` is uint8 [h, w, 3]. By default, the image is unchanged, and the
+        text next to it contains the first numbers of `value`.
         """
         return Visualization(image, format_numbers(value))
 

@@ -400,7 +400,10 @@ class CustomMetric(Metric):
             metric.to(outputs.device).update(outputs, targets)
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
-        """Merge the states of the metrics from torchmetrics over the ranks. They are moved to the CPU."""
+        """Move the states of the metrics from torchmetrics to the CPU, and merge them over all ranks.
+
+        `all_gather` returns the values that all ranks passed to it. All ranks must call this method together.
+        """
         for metric in self._metrics.values():
             torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.move_states_to_cpu(metric)))
 

@@ -50,7 +50,7 @@ class Comparison(NamedTuple):
     Attributes:
         detection_areas: Areas of the detections, [d], in pixels of the model's input.
         classes: Classes of the objects, [g].
-        ignored: True for each object that is ignored, [g].
+        ignored: True for each object that counts neither as found nor as missed, such as a crowd, [g].
         areas: Areas of the objects, [g], in pixels of the model's input.
         overlaps: Overlap of each detection with each object, [d, g].
     """
@@ -103,7 +103,10 @@ class ObjectMetric(Metric):
             self.counters = self.counters + torch.from_numpy(class_counts.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
-        """Return AP and AP50, averaged over the classes, for each size of which there are objects."""
+        """Return the mean AP and AP50 over the classes by metric id, such as "ap_small" and "ap50_small".
+
+        A size without objects has no metrics.
+        """
         measures = {}
         for size, precisions in self.compute_precisions_by_size().items():
             with_objects = precisions[~np.isnan(precisions[:, 0])]

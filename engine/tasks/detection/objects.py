@@ -36,7 +36,7 @@ class Objects(NamedTuple):
     Attributes:
         boxes: x1, y1, x2 and y2 in pixels, [g, 4].
         classes: Class numbers, [g].
-        ignored: True for each object that is ignored, [g].
+        ignored: True for each object that metrics count neither as found nor as missed, such as a crowd, [g].
     """
 
     boxes: Floats
@@ -58,7 +58,8 @@ def read_detections(output: Tensor, min_score: float = 0.0) -> Detections:
 def read_objects(target: Tensor) -> Objects:
     """Return the annotated objects of one image, without padding.
 
-    Each row of `target` [m, 6] holds x1, y1, x2, y2, the class (-1 for padding), and 1 if the object is ignored.
+    Each row of `target` [m, 6] holds x1, y1, x2, y2, the class (-1 for padding), and 1 if metrics ignore the
+    object.
     """
     rows = target.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= 0]

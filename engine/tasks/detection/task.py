@@ -85,7 +85,10 @@ class InstanceMetric(Metric):
         }
 
     def compute(self) -> dict[str, float]:
-        """Return mAP, AP50 and AP75 as means over the classes that have objects, or 0 if no class has any."""
+        """Return mAP, AP50 and AP75 for each kind of overlap by metric id, or {} without images.
+
+        They are means over the classes that have objects, or 0 if no class has any.
+        """
         if not self.counters[0]:
             return {}
         values: dict[str, float] = {}
@@ -97,7 +100,10 @@ class InstanceMetric(Metric):
         return values
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        """Return the average precision of each class over all overlap thresholds and at 0.5 (AP50)."""
+        """Return the AP over all overlap thresholds and the AP50 of each class, keyed by column title.
+
+        For example "AP" and "AP50" for boxes, and "Mask AP" for masks. It is None for a class without objects.
+        """
         columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.compute_precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()  # such as "AP" or "Mask AP"
@@ -158,7 +164,10 @@ class DetectionObjective(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
+        """Return the loss of each image, [n].
+
+        In training, the model outputs several losses for each image, [n, losses], which are added up.
+        """
         return outputs.sum(1)
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> None:

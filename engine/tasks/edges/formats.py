@@ -112,7 +112,10 @@ def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the pairs of images and edge files in the detected folders, by split. Unpaired files are reported."""
+    """Return the pairs of images and edge files in the folders of `detection`, by split.
+
+    Unpaired files are reported as problems in the result. `kind`, the kind of annotations, is always "edges".
+    """
     candidate: Candidate = detection.source
     problems = candidate.pairs.describe_unpaired("edges", "edges")
     splits = {

@@ -46,7 +46,10 @@ class _EdgeFacts(NamedTuple):
 
 
 def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images, and up to about `MAX_DECODED` edge files of each split."""
+    """Inspect all images, and up to about `MAX_DECODED` edge files of each split, on `threads` threads.
+
+    `progress` is called as the inspection advances, and `leave_out(path, reason)` for each unusable image.
+    """
     splits, result, checker = start_inspection(dataset, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), MAX_DECODED))
@@ -87,7 +90,10 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts |
 def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], *, has_usable: bool) -> list[Problem]:
     """Return the problems with the edges in a split, for example images without edges, or inverted edges.
 
-    `has_usable` is False if no image in the split can be used.
+    Args:
+        name: Name of the split.
+        decoded: Facts about the edge files that were read.
+        has_usable: False if no image in the split can be used.
     """
     title = title_of(name)
     if not has_usable:

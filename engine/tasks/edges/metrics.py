@@ -175,9 +175,9 @@ def count_matches(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     """Count matches between predicted edges and the drawing of each annotator, int64 [thresholds, 4].
 
     `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_ANNOTATED`, `ANNOTATED`,
-    `MATCHED_PREDICTED` and `PREDICTED`. A pixel matches at most one pixel of the other image within the tolerance, and
-    the number of matches is maximal. A predicted pixel is correct if at least one annotator drew it, but the pixels of
-    all annotators must be found.
+    `MATCHED_PREDICTED` and `PREDICTED`. For each annotator, a predicted pixel matches at most one drawn pixel within
+    the tolerance and vice versa, and the number of matches is maximal. `ANNOTATED` and `MATCHED_ANNOTATED` are sums
+    over the annotators. `MATCHED_PREDICTED` is the number of predicted pixels that match at least one annotator.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)

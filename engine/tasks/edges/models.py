@@ -26,7 +26,7 @@ _TITLE_ON_ENCODER = "HED on any encoder"
 
 
 class _VggModel(NamedTuple):
-    """Properties of an edge detection model with VGG16 as backbone."""
+    """Edge detection model with VGG16 as backbone: its title in the catalogue, its class, and the type of VGG16."""
 
     title: str
     network: type[Hed | Bdcn]

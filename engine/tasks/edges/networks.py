@@ -146,8 +146,9 @@ class HedOnEncoder(nn.Module):
 class ScaleEnhancement(nn.Module):
     """Scale enhancement module of BDCN (He et al. 2019, section 3.2).
 
-    It applies a convolution, then several parallel convolutions with growing dilation to its output, and adds up all of
-    these. They cover several scales without a deeper network or a smaller image.
+    A convolution reduces the input to `SEM_WIDTH` channels. Several parallel convolutions with growing dilation are
+    applied to the result, and their outputs are added to it. A last convolution reduces the sum to `STAGE_WIDTH`
+    channels. This covers several scales without a deeper network or a smaller image.
     """
 
     def __init__(self, channels: int) -> None:

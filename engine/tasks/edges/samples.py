@@ -36,7 +36,10 @@ class ImagesWithEdges(LetterboxedImages):
         self.files, self.companions = split.files, split.edges
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Append the two planes of edges to a letterboxed image. Raises Unfit if the sizes differ."""
+        """Append the two planes of edges to the letterboxed image with the index `index`.
+
+        `sides` are the height and width of the original image. Raises Unfit if its edges have another size.
+        """
         drawn = self._read_annotated(index).rotate_like_image(self.files[index], sides)
         require_size("its edges have", drawn.sides, sides)
         return np.concatenate([extend_edges(image, sides), letterbox_edges(drawn, image.shape[-1])])

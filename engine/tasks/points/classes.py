@@ -59,7 +59,7 @@ class PointClassMapping:
     Attributes:
         classes: Names of the classes.
         code: Mapping from labels to classes, or None if there are no classes to learn.
-        problems: Errors and warnings for the user. They explain why `code` is None.
+        problems: Errors and warnings for the user. If `code` is None, an error explains the reason.
     """
 
     classes: tuple[str, ...] = ()
@@ -112,7 +112,10 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
 
 
 def _use_listed_classes(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointClassMapping:
-    """Return the classes that a list in the folder names, with a warning about points whose labels are not listed."""
+    """Return the classes that a list in the folder names, with a warning about points whose labels are not listed.
+
+    `counts` contains the number of points with each label.
+    """
     unnamed = [value for value in sorted(counts) if value not in code.values]
     code = MaskCode(code.values, ignored=tuple(dict.fromkeys((*code.ignored, *unnamed))))
     problems = []
@@ -123,7 +126,10 @@ def _use_listed_classes(names: tuple[str, ...], code: MaskCode, counts: Counter[
 
 
 def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointClassMapping:
-    """Return the classes of SemanticKITTI, with a warning about points whose labels belong to no class."""
+    """Return the classes of SemanticKITTI, with a warning about points whose labels belong to no class.
+
+    `counts` contains the number of points with each label.
+    """
     code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
     left_out = [value for value in sorted(counts) if value in kitti.ignored]
     problems = []
@@ -138,7 +144,10 @@ def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointClassM
 
 
 def _use_semantic3d_classes(counts: Counter[int]) -> PointClassMapping:
-    """Return the classes of Semantic3D, with a warning about points with the label 0, which belongs to no class."""
+    """Return the classes of Semantic3D, with a warning about points with the label 0, which belongs to no class.
+
+    `counts` contains the number of points with each label.
+    """
     problems = []
     if counts[0]:
         message = f"{_format_labels([0], counts)} of no class in Semantic3D, so these points are left out."
@@ -149,8 +158,8 @@ def _use_semantic3d_classes(counts: Counter[int]) -> PointClassMapping:
 def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointClassMapping:
     """Make a class of each label, except labels below 0 and the label 255.
 
-    If `is_survey` is True, the files are LAS files. Their classes get the standard names if `_are_standard` accepts the
-    labels.
+    `counts` contains the number of points with each label. If `is_survey` is True, the files are LAS files. Their
+    classes get the standard names if `_are_standard` accepts the labels.
     """
     problems = []
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
@@ -190,7 +199,10 @@ def _are_semantic3d(files: Iterable[str]) -> bool:
 def _create_mapping(
     names: Sequence[str], values: Sequence[int], ignored: Sequence[int], problems: list[Problem]
 ) -> PointClassMapping:
-    """Return the classes with these `names` and label `values`, or only problems if they are too few or too many."""
+    """Return a mapping with the classes `names`, whose labels are `values`, and the labels `ignored` of no class.
+
+    If there are fewer than two classes or too many, return only an error. `problems` are added to the result.
+    """
     if len(values) < 2:
         only_label = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {only_label}; at least two labels are needed."
@@ -202,7 +214,10 @@ def _create_mapping(
 
 
 def _format_labels(values: Sequence[int], counts: Counter[int]) -> str:
-    """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2% of the points) are"."""
+    """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2% of the points) are".
+
+    `counts` contains the number of points with each label.
+    """
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
     return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g}% of the points) {verb}"

@@ -71,8 +71,8 @@ class CloudFiles(SampleFiles):
 def _write_las(source: str, target: Path, labels: Labels) -> None:
     """Copy a LAS file with labels as its classification.
 
-    If they are too large for the classification, they are written to the additional dimension `EXTRA_DIMENSION`, which
-    replaces that of an earlier prediction.
+    If a label is too large for the classification, all labels are written to the additional dimension
+    `EXTRA_DIMENSION` instead, which replaces that of an earlier prediction.
     """
     import laspy
 
@@ -95,7 +95,8 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 def _write_ply(source: str, target: Path, labels: Labels) -> None:
     """Copy a PLY file with new labels.
 
-    They replace the values of the property that held the labels, with its type, or are added as a new property.
+    If the points have a property for labels, its values are replaced, and its type doesn't change. Otherwise, the
+    property `LABEL_PROPERTY` is added.
     """
     from plyfile import PlyData, PlyElement
 

@@ -59,10 +59,10 @@ class PointSplit:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect point clouds, with evidence from the columns of some files.
+    """Return a detection with all point clouds in a folder, or [] if there are none.
 
-    Files with an ambiguous extension, such as .txt, only count if they contain labels. Next to images, their columns
-    must also have names.
+    Its evidence comes from the fields of some files. Files with an ambiguous extension, such as .txt, only count if
+    they contain labels. If the folder also contains images, the columns of such files must also have names.
     """
     unambiguous, folders, has_images = _find_clouds(tree)
     sampled_fields = {name: _try_read_fields(tree.path(name)) for name in _select_evenly(unambiguous)}
@@ -95,7 +95,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the labeled clouds, with the features that all of them have. Unusable files are reported."""
+    """Return the labeled clouds of `detection` by split, with the features that all of them have, and their classes.
+
+    Unusable files are reported as problems in the result. `kind`, the kind of annotations, is always "points".
+    """
     problems: list[Problem] = []
     files = _select_usable(tree, detection.source, problems)
     if not files:
@@ -150,7 +153,7 @@ def _list_ambiguous_files(tree: Tree, folder: str, extensions: Iterable[str]) ->
 
 
 def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
-    """Return up to `_SAMPLED` files with an ambiguous extension, taken from as many folders as possible."""
+    """Return up to `_SAMPLED` files with an ambiguous extension, taken from as many of the `folders` as possible."""
     sampled_folders = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
     files_per_folder = max(1, _SAMPLED // max(len(sampled_folders), 1))
     sampled_files: list[str] = []
@@ -218,7 +221,8 @@ def _divide_into_splits(tree: Tree, files: Sequence[str], problems: list[Problem
     """Divide files into splits by the names of their folders, or by the usual sequences of SemanticKITTI.
 
     Returns the files of each split, or all files under "" if there are no splits. Files outside the folders of the
-    splits are reported in `problems` and left out, unless they can serve as the training split.
+    splits become the training split if no folder is named like one. Otherwise, they are reported in `problems` and
+    left out.
     """
     splits: dict[str, list[str]] = {}
     for path in files:

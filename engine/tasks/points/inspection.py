@@ -86,7 +86,7 @@ def count_class_points(dataset: RecognizedDataset, split: PointSplit, index: int
 
 
 class _CheckedCloud(NamedTuple):
-    """Counts of the points in a checked cloud."""
+    """Number of points by class and number of invalid points in a checked cloud."""
 
     by_class: Labels | None = None
     """Number of points by class, or None if only the header was read."""

@@ -34,8 +34,8 @@ class RoadMetric(Metric):
 
     Args:
         losses: Function that returns the loss of each image, [n], for outputs and targets.
-        scores: Function that returns full-size scores for outputs and the side of the images: of the classes,
-            [n, 2, h, w], and of the directions, [n, 37, h, w], which are 36 angles and "no direction".
+        scores: Function that extracts two tensors of scores from outputs, given the side of the images in pixels: the
+            scores of the classes, [n, 2, h, w], and those of 36 angles and "no direction", [n, 37, h, w].
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RoadMetric(Metric):
         return _divide_or_zero(predicted_near, predicted), _divide_or_zero(true_near, true)
 
     def per_class(self) -> dict[str, ClassValues]:
-        """Return the IoU and the F1 score of background and road."""
+        """Return the IoU and the F1 score of background and road, in this order, keyed by "IoU" and "F1"."""
         confusion = self.counters[_CONFUSION].reshape(2, 2)
         correct, true_and_predicted = confusion.diag(), confusion.sum(0) + confusion.sum(1)
         return {

@@ -68,7 +68,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
-    """Build the road extraction model of a job with new weights. Raises TaskError."""
+    """Build the road extraction model of a job with new weights. Raises TaskError, which names the model `title`."""
     if is_external(job):
         remedy = f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
         return build_checked(job, SCORES, channels, size, remedy)

@@ -43,7 +43,7 @@ class OrientedImages(ImageSet):
         """Return the targets of a batch, int64 [n, 2, size, size], with directions adapted to the images' augmentation.
 
         For example, mirroring changes the direction of a line. `planes` are the augmented planes of the masks, and
-        `placement` is the transform that was applied to the images, or None.
+        `placement` is the transform that was applied to the images, or None. `rows` and `size` are not used.
         """
         assert planes is not None
         targets = planes.long()
@@ -57,10 +57,10 @@ class OrientedImages(ImageSet):
 
 
 def _transform_classes(linear: Tensor) -> Tensor:
-    """Return, for each image, the direction class that each of the values 0 to 255 becomes, int64 [n, 256].
+    """Return lookup tables for the direction classes in transformed images, int64 [n, 256].
 
-    `linear` [n, 2, 2] are the matrices that transform (x, y) in the images. Values that are not directions stay
-    unchanged.
+    `linear` [n, 2, 2] are the matrices that transform (x, y) in the images. The entry at the index of a direction class
+    is its class in the transformed image. All other entries equal their indices.
     """
     angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
     x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards

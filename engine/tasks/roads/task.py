@@ -71,8 +71,9 @@ class RoadObjective(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
     The loss of an image is the sum of a soft IoU loss for the lines and a cross entropy for the directions, over the
-    model's maps at the full, half and quarter size. This follows the authors' code (train_mtl.py), but means are
-    computed differently. Pixels with `NO_CLASS` are left out.
+    model's maps at the full, half and quarter size. Pixels with `NO_CLASS` are left out. This follows the authors' code
+    (train_mtl.py), except that the soft IoU leaves out the background if there are lines, and that lines and background
+    have the same weight in the cross entropy.
 
     Targets are int64 [n, 2, h, w]: classes, and directions (see `directions`). The targets of the smaller maps are
     every second or every fourth pixel.

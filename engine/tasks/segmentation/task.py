@@ -84,7 +84,10 @@ class SegmentationMetric(Metric):
         }
 
     def per_class(self) -> dict[str, ClassValues]:
-        """Return the metrics of each class, or None for a class that neither occurs nor is predicted."""
+        """Return the values of all classes for each metric, keyed by its title.
+
+        A value is None for a class that neither occurs nor is predicted.
+        """
         correct, true, predicted = self._count_class_pixels()
         return {"IoU": compute_ratios(correct, true + predicted - correct)} | compute_class_scores(
             correct, true, predicted
@@ -233,7 +236,10 @@ class ModelLossObjective(SegmentationObjective):
     compiles = False  # the number of masks varies between steps
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
+        """Return the loss of each image, [n].
+
+        In training, the model outputs several losses for each image, [n, losses], which are added up.
+        """
         return outputs.sum(1)
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -241,9 +247,10 @@ class ModelLossObjective(SegmentationObjective):
 
 
 def sum_pixel_accuracies(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum over images of the fraction of pixels with a class whose class is correct, 0-dimensional.
+    """Return the sum of the pixel accuracies of all images, a 0-dimensional tensor.
 
-    `scores` are [n, C, h, w], and `targets` the classes [n, h, w].
+    The pixel accuracy is the fraction of correctly classified pixels among those that have a class. `scores` are
+    [n, C, h, w], and `targets` are the classes, [n, h, w].
     """
     has_class = targets != NO_CLASS
     correct = ((scores.argmax(1) == targets) & has_class).sum((1, 2))
@@ -251,7 +258,10 @@ def sum_pixel_accuracies(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _average_pixels(values: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of `values` [n, h, w] over the pixels with a class in each image, or 0 if there are none."""
+    """Return the mean of `values` [n, h, w] over the pixels of each image, [n].
+
+    Pixels without a class in `targets` [n, h, w] are left out. The mean is 0 if no pixel has a class.
+    """
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 

@@ -48,8 +48,9 @@ def _load_readable(
 ) -> tuple[list[int], list[_T]]:
     """Load the samples at `indices`, and return the indices and values of those that every rank could read.
 
-    `load` returns the sample at an index, and `all_reduce_max` combines flags of all ranks. Unreadable samples are
-    ignored here, because the validation reports them.
+    `load` returns the sample at an index. `all_reduce_max` receives 1 for each sample that this rank can't read and 0
+    for the others, and returns the maxima over all ranks. Unreadable samples aren't reported here, because the
+    validation reports them.
     """
     loaded: list[_T | None] = []
     for index in indices:
@@ -71,7 +72,8 @@ class PickedImages(ImageSet):
     """Evenly spaced images of a split, which are decoded and kept in memory.
 
     Images that a rank can't read are left out. `indices` are the images' indices in the split. The model sees only the
-    central square with a side of `middle` pixels. `all_reduce_max` combines the ranks' lists of unreadable images.
+    central square with a side of `middle` pixels. `all_reduce_max` returns the maxima over all ranks of a list of
+    flags, so that the ranks agree on the readable images.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class PickedImages(ImageSet):
         middle: int | None = None,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
     ) -> None:
-        """Load `count` images as squares with a side of `size` pixels."""
+        """Load `count` images as squares with a side of `size` pixels. If `middle` is None, the model sees all of them."""
         margin = (size - (middle or size)) // 2
         self._visible = slice(margin, margin + (middle or size))  # rows and columns of the square that the model sees
         self._images = images
@@ -123,8 +125,8 @@ class PickedImages(ImageSet):
 class PickedSamples(SampleSet):
     """Evenly spaced samples of a split, which are loaded as in a validation and kept in memory.
 
-    Samples that a rank can't read are left out. `indices` are the samples' indices in the split. `all_reduce_max` lets
-    the ranks agree on the readable samples.
+    Samples that a rank can't read are left out. `indices` are the samples' indices in the split. `all_reduce_max` returns
+    the maxima over all ranks of a list of flags, so that the ranks agree on the readable samples.
     """
 
     def __init__(

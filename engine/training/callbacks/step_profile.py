@@ -85,9 +85,10 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def store(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Store the times of a recorded step for later advice: those of all ranks, or of the passes of a pipeline.
+        """Store the times of a recorded step, on which the advice in later reports is based.
 
-        A straggler is only accepted if two recorded steps in a row name the same rank.
+        `event` has the times of all ranks or, for a pipeline, those of all passes. A straggler is only stored if the
+        previous event with the times of all ranks had the same one.
         """
         if isinstance(event, RanksTimed):
             is_confirmed = event.straggler == self._last_straggler

@@ -88,7 +88,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of writing best.pt: it was saved, or the disk refused it. Both are False if it wasn't due."""
+    """Result of writing a snapshot.
+
+    Attributes:
+        best_saved: True if best.pt was written.
+        best_refused: True if the disk refused best.pt. If both are False, the snapshot has no best state, or its best
+            state is not finite.
+    """
 
     best_saved: bool = False
     best_refused: bool = False
@@ -187,8 +193,9 @@ class CheckpointWriter:
     ) -> WrittenFile | None:
         """Write last.pt or best.pt (`kind`), and report it to the supervisor.
 
-        If its content isn't finite or the disk is full or fails, warn and return None. `measures` are the metrics of
-        the last validation. `pause_s` is the time in seconds for which training waited.
+        Return None, after a warning, if `content` isn't finite or the disk is full or fails. After writing last.pt,
+        delete older checkpoints that the job doesn't keep. `measures` are the metrics of the last validation. `pause_s`
+        is the time in seconds for which training waited.
         """
         path = self.path(kind)
         nonfinite = self._find_first_nonfinite(kind, content)
@@ -250,10 +257,13 @@ class CheckpointWriter:
         return copy
 
     def _find_first_nonfinite(self, kind: Kind, content: Any) -> str:
-        """Return the name of a tensor in a checkpoint with NaN or infinite numbers, or "" if there is none."""
+        """Return the name of a tensor in a checkpoint with NaN or infinite numbers, or "" if there is none.
+
+        `content` is the content of last.pt or best.pt (`kind`). Buffers in `expected_nonfinite` don't count.
+        """
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
         return find_first_nonfinite(state, self._expected_nonfinite)
 
     def _warn(self, code: str, message: str) -> None:
-        """Send a warning for the user to the supervisor."""
+        """Send a warning for the user to the supervisor. `code` identifies the kind of warning."""
         self._send(Warned(code=code, message=message, rank=0))

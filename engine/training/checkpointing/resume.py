@@ -54,7 +54,7 @@ class Checkpoint:
         plain: dict[str, Tensor],
         collectives: Collectives,
     ) -> None:
-        """Read the checkpoint and validate it, together with all other ranks. Raises TaskError."""
+        """Read the checkpoint that `job` names and validate it. All ranks call it together. Raises TaskError."""
         # The file that the job names. `path` is the one that was read.
         self._requested = Path(job.checkpoints.resume_from).expanduser()
         self._job = job
@@ -143,9 +143,10 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Fraction of each batch per data rank that the resumed run used.
+        """Fraction of each global batch that each data-parallel rank had in the resumed run.
 
-        None if devices or strategy differ, or if the run was stopped while it measured the fractions.
+        None if the batch isn't divided by the speed of the devices in both runs, if their devices or strategies differ,
+        or if the run was stopped while it measured the fractions.
         """
         job, before, shares = self._job, self.job, self._content["shares"]
         is_alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy

@@ -51,7 +51,7 @@ class Cloud(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Functions that read one type of point cloud file: the header, the points in chunks, and only the fields."""
+    """Functions that read the header, the points and the fields of one type of point cloud files."""
 
     head: Callable[[str], Head]
     chunks: Callable[[str, Sequence[str], bool], Iterator[Columns]]

@@ -94,7 +94,10 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a PCD file in chunks: positions [n, 3], features [n, f] and labels [n]. Raises Unfit."""
+    """Yield the points of a PCD file in chunks: positions [n, 3], features [n, f] and labels [n].
+
+    If `with_labels` is False, the labels are 0. Raises Unfit.
+    """
     require_fields(read_head(path), features, with_labels)
     header = _read_header(path)
     field_of = header.fields_by_meaning
@@ -140,7 +143,10 @@ def _read_header(path: str) -> _Header:
 
 
 def _parse_header(entries: Mapping[str, list[str]], header_bytes: int) -> _Header:
-    """Parse the entries of a header. Raises Unfit if they are inconsistent or unsupported."""
+    """Parse a header, given the words of each entry by keyword, such as "FIELDS", and its length in bytes.
+
+    Raises Unfit if the entries are inconsistent or unsupported.
+    """
     names = entries.get("FIELDS") or entries.get("COLUMNS") or []
     sizes, types = entries.get("SIZE", []), entries.get("TYPE", [])
     counts = entries.get("COUNT", ["1"] * len(names))
@@ -173,9 +179,9 @@ def _parse_count(key: str, text: str) -> int:
 
 
 def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield the coordinates, features and labels of some points at a time from a PCD file with text.
+    """Yield the points of a PCD file with text in chunks: the coordinates, features and labels by field name.
 
-    A packed color becomes an integer.
+    Packed colors that the file stores as integers are converted to int64.
     """
     used = sorted(set(header.fields_by_meaning.values()))
     columns = []  # of the first value of each field, since a field may have several values
@@ -196,7 +202,7 @@ def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _read_binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield the fields of up to `CHUNK_POINTS` points at a time from a file with uncompressed binary data."""
+    """Yield up to `CHUNK_POINTS` points at a time from a file with uncompressed data, as arrays by field name."""
     offsets = np.cumsum([0, *(field.size for field in header.fields)]).tolist()
     # Type and offset of each field by name, since NumPy rejects several fields with the same name.
     used = {field.name: (field.type, offset) for field, offset in zip(header.fields, offsets[:-1], strict=True)}

@@ -42,8 +42,8 @@ _TYPE_BYTES = {
 class _Element(NamedTuple):
     """Element in the header of a PLY file, such as "vertex".
 
-    `properties` are the types and names of its properties. The words of a type are one number type or, for a list,
-    "list", the type of its length and the type of its items.
+    `properties` are the types and names of its properties. A type is a list of words: ["float"] for a number, or
+    ["list", "uchar", "int"] for a list, with the type of its length and the type of its items.
     """
 
     name: str
@@ -99,7 +99,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a PLY file in chunks: positions [n, 3], features [n, f] and labels [n].
 
-    Raises Unfit and errors of plyfile.
+    If `with_labels` is False, the labels are 0. Raises Unfit and errors of plyfile.
     """
     from plyfile import PlyData
 

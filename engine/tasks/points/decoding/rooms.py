@@ -73,7 +73,7 @@ def _list_object_files(path: str) -> list[str]:
 
 
 def _get_annotation_path(path: str, *names: str) -> str:
-    """Return the path of the annotation folder of the room at `path`, or of a file in it."""
+    """Return the path of the annotation folder of the room at `path`, or of the file `names` in this folder."""
     return os.path.join(os.path.dirname(path), ANNOTATIONS, *names)
 
 

@@ -120,7 +120,10 @@ def count_points(path: str, table: Table) -> int:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a table in chunks: positions [n, 3], features [n, f] and labels [n]. Raises Unfit."""
+    """Yield the points of a table in chunks: positions [n, 3], features [n, f] and labels [n].
+
+    If `with_labels` is False, the labels are 0. Raises Unfit.
+    """
     require_fields(read_fields(path), features, with_labels)
     table, labels_path = read_table(path), find_labels_file(path) if with_labels else None
     if labels_path is None:
@@ -137,9 +140,9 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 def read_chunks_with_layout(
     path: str, table: Table, features: Sequence[str], *, with_labels: bool
 ) -> Iterator[Columns]:
-    """Yield the points of a table with the layout `table`, like `read_chunks`.
+    """Yield the points of a table with the layout `table` in the form of `read_chunks`.
 
-    A damaged line becomes a point without a position.
+    Labels are read only from a column of the table. A damaged line becomes a point without a position.
     """
     used = [*"xyz", *features, *(["label"] if with_labels else [])]
     columns = [table.columns.index(name) for name in used]
@@ -151,9 +154,9 @@ def read_chunks_with_layout(
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
-    """Yield chunks with the numbers in the requested columns, float64 [n, columns]. Damaged lines become NaN.
+    """Yield chunks with the numbers in the columns with the indices `columns`, float64 [n, columns].
 
-    Raises Unfit if more than a few of the lines are damaged.
+    The numbers of a damaged line are NaN. Raises Unfit if more than a few lines of a chunk are damaged.
     """
     quote = None if delimiter is None else '"'
     lines_read = 0
@@ -189,7 +192,7 @@ def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str |
 
 
 def _parse_labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64]:
-    """Convert the lines of the labels file at `path` to `count` labels. Raises Unfit."""
+    """Convert `lines` of the labels file at `path` to integers. Raises Unfit if there are fewer than `count` lines."""
     name = printable(os.path.basename(path))
     if len(lines) < count:
         raise Unfit(f"{name} has fewer labels than it has points")

@@ -60,7 +60,10 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a scan in chunks: positions [n, 3], features [n, f] and labels [n]. Raises Unfit."""
+    """Yield the points of a scan in chunks: positions [n, 3], features [n, f] and labels [n].
+
+    If `with_labels` is False, the labels are 0. Raises Unfit.
+    """
     head = read_head(path)
     require_fields(head, features, with_labels)
     labels = _read_labels(path, head.points) if with_labels else np.zeros(head.points, np.int64)
