@@ -92,7 +92,7 @@ def settle(window: QWidget) -> None:
 def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
     """Open the window with one text size and color scheme, save images of its pages, and print faults of their texts.
 
-    Returns the exit code.
+    `asked` are the parsed command-line arguments. Returns the exit code.
     """
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started

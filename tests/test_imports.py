@@ -1,4 +1,4 @@
-"""Check of the modules that a module may import, in new interpreters."""
+"""Check that modules don't import large libraries which they needn't, each in a new interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End of the processes that a killed process of tests leaves behind."""
+"""Processes that tests leave behind when the test process is killed. The watcher must kill them."""
 
 from __future__ import annotations
 

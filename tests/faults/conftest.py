@@ -55,9 +55,9 @@ def write_permitted_model(tmp_path: Path) -> WriteModel:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """Return a function that creates CPU jobs with bit-exact results. Its arguments override fields of the job.
+    """Return a function that creates jobs on `cpus` CPU workers with bit-exact results.
 
-    An epoch has 6 steps, and a checkpoint is saved after every step.
+    An epoch has 6 steps, and a checkpoint is saved after every step. `fields` override fields of the job.
     """
 
     def make(strategy: str = "single", cpus: int = 1, **fields: Any) -> Job:
@@ -91,7 +91,7 @@ def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stepwise(stepwise_file: Path) -> dict[str, str]:
-    """Return the job fields that select the model `STEPWISE`."""
+    """Return the job fields that select the model `STEPWISE`, which a test stops before any step through `Gate`."""
     return {"model": str(stepwise_file), "model_file_sha256": permit_model_file(stepwise_file)}
 
 

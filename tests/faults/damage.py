@@ -1,4 +1,4 @@
-"""Faults of the disk that holds a run, and a client that collects the run's events meanwhile."""
+"""Functions that damage the disk which holds a run, and a client that collects the run's events during the damage."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build_model(num_classes):
 
 
 class Gate:
-    """File with the number of the last step that runs of the model `STEPWISE` may train."""
+    """Controller of runs of the model `STEPWISE`, which train up to the step whose number is in its file."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "gate"

@@ -236,7 +236,7 @@ class RealRun:
         return self
 
     def start(self) -> RealRun:
-        """Fork a process that runs the supervisor, and return without waiting for it."""
+        """Fork a process that runs the supervisor, and return this run without waiting for the process."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
         request = StartRequest(
@@ -246,7 +246,7 @@ class RealRun:
         return self
 
     def resume(self, **changes: Any) -> RealRun:
-        """Resume the run as `footplate resume` does."""
+        """Resume the run as `footplate resume` does. `changes` override fields of its job."""
         job, problems = job_to_resume(self.folder, changes)
         assert job is not None, problems
         save_next_job(self.folder, job)
@@ -344,9 +344,10 @@ class RealRun:
     # Processes
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of the run: those with its output files or its mark in their environment.
+        """Return all processes of the run.
 
-        Their descendants, such as the sampler, belong to the run, too.
+        A process belongs to the run if it has one of the run's output files, if its environment variable `MARK` names
+        the run's folder, or if it is a descendant of such a process, such as the sampler.
         """
         owned = [process for process in _list_other_processes() if self._owns(process)]
         return list(dict.fromkeys([*owned, *(child for process in owned for child in _list_descendants(process))]))
@@ -377,7 +378,7 @@ class RealRun:
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}")
 
     def assert_processes_end(self) -> None:
-        """Check that all processes of the run exit soon."""
+        """Wait until all processes of the run have exited. Fail if this takes longer than `AT_ONCE_S`."""
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}", AT_ONCE_S)
 
     def _owns(self, process: psutil.Process) -> bool:

@@ -384,7 +384,7 @@ def allowed_file(folder: Path) -> dict[str, str]:
 
 
 def replace_model_file(path: Path) -> Path:
-    """Replace the model file at `path` by one that creates a file when it is executed. Return the path of this file."""
+    """Replace the model file at `path` by one whose execution creates another file. Return the path of that file."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran

@@ -46,7 +46,7 @@ time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 
 @pytest.fixture
 def shifted_job(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """Return a job whose processes read the shifted clock."""
+    """Return a job whose processes add the seconds in the file "shift" of Footplate's home to the wall clock."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     return job("ddp", 2, **stepwise)
@@ -79,7 +79,10 @@ def test_clock_changes_do_not_affect_training(
 def test_run_state_is_independent_of_the_clock(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shift the system's boot time, as a shifted clock does, and with it the start times of processes."""
+    """Shift the boot time that psutil reads by an hour, and with it the start times of all processes.
+
+    A shifted wall clock has the same effect.
+    """
     gate.permit_steps(2)
     run = start_run(job(**stepwise))
     gate.permit_steps(2, run)

@@ -106,7 +106,11 @@ def is_caused_by_library(place: str, task: str) -> bool:
 
 
 def _find_caller() -> str:
-    """Return the innermost stack frame outside of torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
+    """Return the innermost stack frame outside torch, as "FILE LINE FUNCTION", or "elsewhere" if there is none.
+
+    FILE begins with "engine/", or with the name of the package. Only frames of Footplate's engine and of installed
+    packages are considered.
+    """
     for frame in reversed(traceback.extract_stack()):
         where = f"{frame.lineno} {frame.name}"
         if Path(frame.filename).is_relative_to(ENGINE):
@@ -227,7 +231,8 @@ def record_launches(spec: WorkerSpec) -> None:
 def _count_launches(profile: torch.profiler.profile) -> dict[str, int]:
     """Count the launches in a profile.
 
-    Keys are "regions" of torch.compile, "kernels", Triton's "fused" kernels, and CUDA "graphs".
+    Keys are "regions" (compiled regions of torch.compile), "kernels" (all GPU kernels), "fused" (those of Triton among
+    them) and "graphs" (CUDA graphs).
     """
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]

@@ -117,7 +117,16 @@ NEEDS = {
 
 
 def make_job(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
-    """Make a job that trains on `train` images for one epoch and validates on eight."""
+    """Write the dataset for a task into `folder`, and return a job that trains on it for one epoch on the device `gpu`.
+
+    Args:
+        task: Key of `TASKS`.
+        folder: Folder that gets the dataset "data".
+        gpu: Device of the job.
+        train: Number of training samples. There are eight validation samples.
+        batch: Batch size.
+        fields: Fields of the job, which override those of the task.
+    """
     make, task_fields = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})
     given: Fields = {

@@ -118,13 +118,22 @@ class CheckContext:
             raise Skipped(f"no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
-        """Start the workers of `job` in a new folder. They are terminated after the check."""
+        """Start the workers of `job` in a new folder. They are terminated after the check.
+
+        `options` are passed to `WorkerGroup`.
+        """
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Run the workers of `job` until they exit, and report every step. Raise RuntimeError if a worker fails."""
+        """Run the workers of `job` for at most `seconds` until they exit, and return their group.
+
+        Metrics are reported for every step. `options` are passed to `WorkerGroup`.
+
+        Raises:
+            RuntimeError: A worker fails.
+        """
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):

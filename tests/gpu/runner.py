@@ -121,8 +121,8 @@ class _Attempt:
 class Runner:
     """Runner of `parts` for at most `seconds`. It writes a report and a log to the folder `out`.
 
-    `before` is the content of an earlier report. Parts that it contains are skipped if they are finished. Its durations
-    replace the expected ones.
+    `before` is the content of an earlier report. Parts that are finished in it are skipped, and the durations in it
+    replace the expected ones. If `rehearse`, the parts run on the CPU.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ def list_tab_stops(page: QWidget) -> list[QWidget]:
 def is_against_reading_order(before: QWidget, after: QWidget, window: QWidget) -> bool:
     """Return True if Tab moves up or left from `before` to `after`, against the reading order.
 
-    The positions of their ancestors in the nearest common parent are compared.
+    Widgets in different containers are compared by the positions of these containers.
     """
     holders = [before]
     while holders[-1] is not window:
@@ -178,9 +178,9 @@ def show_active_run(stage: Stage) -> QWidget:
 
 
 def wait_for_contents(page: QWidget, name: str) -> list[str]:
-    """Return the contents of a page when they no longer change and no background work is left.
+    """Wait until the contents of a page no longer change and no background work is left, and return them as lines.
 
-    Parts that vary, such as live measurements, are replaced before the comparison.
+    Parts that vary between runs of the test are replaced as in `replace_changing_parts` for the page `name`.
     """
     run_ids = [run.name for run in paths.runs_folder().glob("*")]
     found: list[list[str]] = []
@@ -194,9 +194,9 @@ def wait_for_contents(page: QWidget, name: str) -> list[str]:
 
 
 def replace_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
-    """Replace the parts of a line that differ between two runs of a test.
+    """Replace the parts of a line that differ between two runs of a test, such as run ids and the host name.
 
-    On pages with live measurements (`name`), all numbers are replaced.
+    On the Monitor pages, whose `name` begins with "monitor", all numbers are replaced.
     """
     for run_id in run_ids:
         line = re.sub(rf"{run_id}|\b{run_id[-4:]}\b", "RUN", line)
@@ -205,9 +205,9 @@ def replace_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
 
 
 def compare_with_golden(pages: dict[str, list[str]]) -> None:
-    """Compare the contents of all pages with the golden file.
+    """Compare the lines of all pages with the golden file, or write them to it if FOOTPLATE_WRITE_TEXTS is set.
 
-    The file contains each line only once, and the number of lines on each page.
+    To keep the file short, it contains the number of lines of each page, but each line only at its first occurrence.
     """
     known: set[str] = set()
     lines = []

@@ -25,7 +25,10 @@ def make_scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_ply(path: Path, positions: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
-    """Write points to a PLY file. `columns` are additional properties of the points."""
+    """Write points to a PLY file, in its text format if `text`, otherwise in the binary one.
+
+    `columns` are additional properties of the points.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     named: dict[str, np.ndarray] = dict(zip("xyz", positions.T, strict=True)) | columns
     vertex = np.empty(len(positions), [(name, column.dtype) for name, column in named.items()])

@@ -52,7 +52,10 @@ def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtyp
 
 
 def draw_ellipses(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return a mask for each box, bool [n, h, w]: the ellipse that touches the four edges of the box."""
+    """Return a mask for each box, bool [n, h, w]: the ellipse that touches the four edges of the box.
+
+    Each row of `given` is a box: left, top, right and bottom in pixels.
+    """
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
     results = np.zeros((len(given), SIDE, SIDE), bool)
     for mask, (left, top, right, bottom) in zip(results, given.tolist(), strict=True):

@@ -26,7 +26,10 @@ def assume_slow_comparison(_spec: WorkerSpec) -> None:
 
 
 def never_report_for_time(_spec: WorkerSpec) -> None:
-    """Make the worker report the metrics of a step only for other reasons than the time since the last report."""
+    """Make the worker treat no step as due for a report because of the time since its last report.
+
+    It still reports steps for other reasons, such as the end of an epoch.
+    """
     step_metrics.REPORT_S = math.inf
 
 

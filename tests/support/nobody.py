@@ -36,7 +36,7 @@ def run_as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "
 def find_files_as_nobody(folder: str) -> tuple[list[tuple[str, str]], bool]:
     """Change the user of this process permanently, and search `folder` for images and for a run.
 
-    Returns (field, message) of each problem with the images, and True if `folder` is no run that the user can read.
+    Returns (field, message) of each problem with the images, and True if the user can't read a run in `folder`.
     """
     os.setgroups([])
     os.setgid(NOBODY)

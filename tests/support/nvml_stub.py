@@ -93,7 +93,10 @@ def find_compiler() -> str | None:
 
 
 def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
-    """Build libnvidia-ml.so.1 and libcuda.so.1 in `folder`. An old driver lacks the newer functions."""
+    """Build libnvidia-ml.so.1 and libcuda.so.1 in `folder` unless they exist, and return the stub.
+
+    With `old_driver`, the libraries lack the functions that old drivers don't have.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-DOLD_DRIVER"] if old_driver else []
     nvml = [path.name for path in sorted(SOURCES.glob("nvml_*.c"))]

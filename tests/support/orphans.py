@@ -1,6 +1,6 @@
-"""Watcher that ends the processes of tests if the process of the tests is killed.
+"""Watcher process that kills the processes which a test process has started, if the test process is killed itself.
 
-`python orphans.py MARK PID` is the watcher of the process PID.
+`python orphans.py MARK PID` watches the process PID.
 """
 
 from __future__ import annotations

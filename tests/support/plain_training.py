@@ -176,7 +176,7 @@ class _SwitchedStreams:
 
 @contextmanager
 def _restore_buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
-    """Restore the model's buffers after the block. If `changed`, keep their new values instead."""
+    """Restore the model's buffers after the block, or keep their new values if `changed` is True."""
     buffers: list[tuple[nn.Module, str, Tensor]] = []
     if not changed:
         for module in model.modules():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class FileCreator:
-    """Object that creates a file when it is unpickled."""
+    """Object that creates an empty file at the path `planted` when it is unpickled."""
 
     def __init__(self, planted: Path) -> None:
         self.planted = planted

@@ -24,12 +24,12 @@ Things = dict[str, list[tuple[str, int, int, int, int, int]]]
 
 
 def detect(form: Format, folder: Path) -> list[Detection]:
-    """Return the detections of a format in a folder."""
+    """Return all possible readings of a folder in a dataset format, which may be none."""
     return list(form.detect(Tree(str(folder))))
 
 
 def detect_once(form: Format, folder: Path) -> Detection:
-    """Return the detection of a format in a folder and check that it is the only one."""
+    """Return the reading of a folder in a dataset format, and check that no other is possible."""
     (detection,) = detect(form, folder)
     return detection
 
@@ -235,5 +235,5 @@ def _stem_of(path: str) -> str:
 
 
 def join_problems(content: Content) -> str:
-    """Join the texts of all problems in the content."""
+    """Return the texts of all problems of a dataset's content, separated by spaces."""
     return " ".join(map(str, content.problems))

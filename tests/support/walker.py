@@ -183,9 +183,10 @@ class Walker:
                     self._connect_signals()
 
     def _grab_images(self, control: QWidget) -> dict[str, QImage]:
-        """Return images of the page's innermost `gui` widgets, by class and name. Widgets with `control` are left out.
+        """Return images of the page's innermost visible `gui` widgets, except those that contain `control`.
 
-        Differences between such images are effects that are neither texts nor signals, such as the size of thumbnails.
+        Keys are the class and name of the widget. A difference between such images is an effect that is neither a text
+        nor a signal, such as a new size of thumbnails.
         """
         custom = [
             each
@@ -225,7 +226,10 @@ class Walker:
 def _record_request(
     process: JsonLinesProcess, walker: Walker, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None
 ) -> None:
-    """Record the request of a child process instead of starting it. This replaces `JsonLinesProcess.run`."""
+    """Record the request of a child process instead of starting it. This replaces `JsonLinesProcess.run`.
+
+    The parameters after `walker` are those of the replaced method.
+    """
     walker.record(f"request {type(process).__name__} {_summarize(list(arguments))} {_format_request(stdin)}")
 
 

@@ -220,7 +220,13 @@ class WorkerGroup:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
-        """Read messages until one satisfies `until`, and return it. Return None if all channels close first."""
+        """Read messages until `until(rank, message)` is true for one of them, and return this message.
+
+        Returns None if all channels close first.
+
+        Raises:
+            TimeoutError: This takes longer than `seconds`.
+        """
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
             if time.monotonic() > deadline:
@@ -249,7 +255,10 @@ class WorkerGroup:
         return found
 
     def finish(self, seconds: float = 120.0) -> list[int | None]:
-        """Read all remaining messages and return the exit codes of the workers. The code of a killed worker is None."""
+        """Read all remaining messages for at most `seconds`, close the group, and return the exit codes by rank.
+
+        The code of a killed worker is None.
+        """
         try:
             self.read(None, seconds)
             return self.wait_for_exit_codes()
@@ -285,7 +294,7 @@ class WorkerGroup:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
     def completed(self, seconds: float = 120.0) -> WorkerGroup:
-        """Read all messages of the run, check that it succeeded, and return the group."""
+        """Read all messages of the run for at most `seconds`, check that it succeeded, and return the closed group."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self

@@ -105,13 +105,13 @@ def reads_nvml(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub with a profile for this test."""
+    """Return the stub of NVIDIA's libraries. Its answers come from a file of the test, written by `NvmlStub.write`."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub of an old driver, which lacks newer functions, with a profile for this test."""
+    """Return the stub of an old driver, which lacks newer functions. A file of this test determines its answers."""
     return NvmlStub(compiled_old_stub.folder, tmp_path / "profile")
 
 

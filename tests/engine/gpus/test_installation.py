@@ -45,9 +45,13 @@ def root() -> Iterator[Path]:
 
 
 def read_first_state(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
-    """Return NVML's state from the first reading of a process with these libraries.
+    """Start a process that reads NVML, and return the state of NVML in its first reading.
 
-    `root` replaces /, `profile` configures the stub, and `user` are arguments to run as another user.
+    Args:
+        root: Folder that replaces / for the process.
+        libraries: Folder in which the process finds NVIDIA's libraries.
+        profile: Profile for the NVML stub.
+        user: Additional arguments of the process, which make it change its user.
     """
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "FOOTPLATE_NVML_PROFILE": str(profile)}
     with subprocess.Popen(

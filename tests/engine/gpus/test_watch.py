@@ -1,4 +1,4 @@
-"""Watchdog that replaces a hanging reader process, if the process survives SIGKILL."""
+"""Watchdog of the process that reads NVML: silent, crashing and unkillable readers, and their restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixture that forks the workers of requests for trained models."""
+"""Fixture for all tests of inference, which makes their workers start quickly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.worker_group import Forker
 
 @pytest.fixture(scope="module", autouse=True)
 def _forked_workers(forker: Forker) -> Iterator[None]:
-    """Fork workers from a process that has imported torch, as Footplate does."""
+    """Start workers by forking a process that has already imported torch, in place of new interpreters."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "_spawn", forker.spawn)
         yield

@@ -1,4 +1,4 @@
-"""Refusals of live predictions."""
+"""Models and video sources that live prediction rejects."""
 
 from __future__ import annotations
 

@@ -76,12 +76,15 @@ class SimulatedMachines(Machines):
 
 
 def events_of(run: RunFolder, kind: str) -> list[Event]:
-    """Return the run's events of this kind, which is the type's tag in the log."""
+    """Return the events of a run whose type has the tag `kind` in the log, such as "step" or "validation"."""
     return [event for event in run.events() if event.__struct_config__.tag == kind]
 
 
 def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
-    """Check that two runs have the same first loss, metrics after each epoch, and final weights."""
+    """Check that two runs have the same first loss, metrics after each epoch, and final weights.
+
+    Both runs must have ended with a validation after step `steps`.
+    """
     first, second = (
         next(event for event in events_of(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
     )

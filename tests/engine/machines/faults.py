@@ -141,7 +141,12 @@ class FaultyMachines(SimulatedMachines):
         return False
 
     def list_fault_leftovers(self, fault: Fault) -> list[str]:
-        """Return descriptions of what remains: processes and files of a run. A machine without power may keep files."""
+        """Return descriptions of the processes and files of runs that remain on all machines after `fault`.
+
+        Temporary files of a machine that lost its node process or its power are left out. If the power isn't restored,
+        the run's files on this machine can't be removed by the run. They are deleted here, so that later calls don't
+        list them.
+        """
         left = self.list_leftovers()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
@@ -177,7 +182,10 @@ def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], s
 
 
 def draw_faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
-    """Draw `count` faults for runs that take about `seconds`. Every group of six in order includes each kind."""
+    """Draw `count` random faults on `machines`, at random times in runs that take about `seconds`.
+
+    Each group of six consecutive faults has all six kinds.
+    """
     random_numbers = random.Random(seed)
     kinds: list[Kind] = []
     while len(kinds) < count:

@@ -54,7 +54,13 @@ VERSIONS = {"footplate": "1", "torch": "2"}
 
 
 class Transfers:
-    """Replacement for `FileTransfers` whose transfers the test ends."""
+    """Replacement for `FileTransfers` that transfers nothing.
+
+    Attributes:
+        requests: Requested transfers: "fetch" or "send", path, and the callback with which a test ends the transfer.
+        calls: Names of the other methods that were called.
+        saved: Argument `saved` of each call of `fetch`.
+    """
 
     def __init__(self, run: RunFolder, command: list[str], log: Path, keep: int) -> None:
         self.command = command

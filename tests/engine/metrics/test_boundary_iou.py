@@ -1,4 +1,4 @@
-"""Boundary IoU, compared with its definition. The boundary of a mask are the pixels that repeated erosion removes."""
+"""Boundary IoU, compared with its definition. The boundary of a mask is the part that repeated erosion removes."""
 
 from __future__ import annotations
 

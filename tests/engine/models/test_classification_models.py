@@ -299,7 +299,10 @@ def test_frozen_statistics_stay_frozen() -> None:
 
 
 def write_model_job(path: Path, text: str, **given: object) -> Job:
-    """Write a model file with the source `text`, and return a job that uses it with the user's permission."""
+    """Write a model file with the source `text`, and return a job that uses it.
+
+    Footplate is permitted to execute the file. `given` are further fields of the job.
+    """
     path.write_text(text)
     return Job.from_fields(model=str(path), model_file_sha256=consent.permit_model_file(path), image_size=16, **given)  # type: ignore[arg-type]
 

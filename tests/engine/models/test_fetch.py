@@ -50,7 +50,7 @@ def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
 
 
 def run_download(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
-    """Run the download process. Return its exit code and its messages."""
+    """Run the download process, and return its exit code and its events. `given` are further arguments of `Popen`."""
     with process(weights, **given) as child:
         output, errors = child.communicate(timeout=120)
     assert b"Traceback" not in errors, errors.decode()
@@ -58,7 +58,10 @@ def run_download(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]
 
 
 def read_cause(weights: Weights, **given: object) -> str:
-    """Run a download that fails, and return the reason. Check that no files remain."""
+    """Run a download that fails, and return the cause in its failure event. Check that no files remain.
+
+    `given` are further arguments of `Popen`.
+    """
     code, events = run_download(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]

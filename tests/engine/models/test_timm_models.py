@@ -76,7 +76,10 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
 
 
 def save_weights(job: Job, **model_options: object) -> torch.nn.Module:
-    """Save weights for the job's model in the hub's cache, in timm's format. Return the model with these weights."""
+    """Save random weights for the job's model in the hub's cache, in timm's format. Return the model that has them.
+
+    `model_options` are passed to `timm.create_model`.
+    """
     model = timm.create_model(job.model.name.removeprefix("timm:"), **model_options).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None

@@ -153,7 +153,10 @@ def test_group_state_resumes_exactly(optimizer: str, schedule: str) -> None:
 
 
 def test_loaded_state_takes_memory_format() -> None:
-    """Check that strides match, because fused optimizers read weights and state in memory order."""
+    """Check that loaded optimizer state gets the strides of its weights.
+
+    Fused optimizers read both in memory order, so a step would otherwise give wrong weights.
+    """
 
     def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
         optimizer_step.zero_grad()

@@ -34,9 +34,9 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
 
 
 def split_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> ModelSplit:
-    """Return the split of a model whose segments take `costs` seconds for a forward pass on each device.
+    """Return the split of a model in which the forward pass of segment i takes `costs[i]` seconds on every device.
 
-    `stage_ranks` is the device of each stage. `others` override fields of the split.
+    `stage_ranks[i]` is the device of stage i. `others` override fields of the split.
     """
     places = max(stage_ranks) + 1
     complete = ModelSplit(

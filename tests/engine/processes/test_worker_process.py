@@ -23,7 +23,10 @@ COMMANDS = 200
 
 
 def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that reads its channel slowly. It reports the number of commands after each read."""
+    """Run a worker that starts to read its channel late, and return its exit code.
+
+    After each read, it reports the number of commands that it has received so far.
+    """
     time.sleep(0.5)
     frames, count = Frames(), 0
     while count < COMMANDS:

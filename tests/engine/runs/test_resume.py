@@ -18,7 +18,10 @@ from tests.gui.sources.written_runs import EPOCHS, append_events, write_run
 
 
 def register_supervisor(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
-    """Register a supervisor for `run`: this process if `alive`, otherwise a process that has exited."""
+    """Register a supervisor of `run` for its execution number `execution`, and return `run`.
+
+    The supervisor is this process if `alive`, otherwise a process that has exited.
+    """
     supervisor_start = process_start(os.getpid()) - (0 if alive else 1000)
     content = SupervisorFile(
         pid=os.getpid(), start_time=supervisor_start, endpoint="unix:/nowhere", execution=execution

@@ -1,4 +1,4 @@
-"""Comparison of two finished runs: losses, metrics, and all contents of their checkpoints."""
+"""Comparison of two finished worker groups: losses, metrics, and the contents of their checkpoints."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ def assert_same_training(
     losses_rtol: float | None = None,
     ignore: Callable[[str], bool] | None = None,
 ) -> None:
-    """Check that losses, metrics, weights, optimizer state and averaged weights of two runs agree.
+    """Check that losses, metrics, weights, optimizer state and averaged weights of two finished `WorkerGroup`s agree.
 
-    `ignore` returns True for the names of weights to skip, in which case metrics are skipped, too. If `rtol` is 0,
-    checkpoints must be equal bit by bit. Losses and metrics may still differ by `losses_rtol`, because their sums have
-    another order.
+    Args:
+        group: Finished group.
+        other: Finished group to compare with.
+        rtol: Relative tolerance. If it is 0, the checkpoints must be equal bit by bit.
+        losses_rtol: Relative tolerance for losses and metrics, by default `rtol`. It is at least 1e-6, because these
+            are sums in another order.
+        ignore: Function that returns True for the names of weights to skip. If it is given, metrics are skipped, too.
     """
     summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7
     assert len(group.losses) > 0

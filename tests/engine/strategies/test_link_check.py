@@ -56,7 +56,7 @@ def test_failed_exchange_names_gpus_and_remedy(
 
 
 def test_failure_of_a_pair_on_another_machine_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rank of the second machine raises the message of the ranks on the first one, whose GPUs it doesn't have."""
+    """Check the error on the second machine's rank if the two GPUs of the first machine can't exchange data."""
     devices = ("one:GPU-a", "one:GPU-b", "two:GPU-c")
     spec = make_worker_spec(Job.from_fields(devices=devices, strategy="ddp"), rank=2, devices=devices)
 

@@ -1,4 +1,4 @@
-"""Sums of results of a step's parts, and each rank's place in the training."""
+"""Properties of strategies: summed results of steps, the data and random numbers of each rank, and precision."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ def has_exited(pid: int) -> bool:
 
 
 def try_to_connect(run: RunFolder, from_n: int = 1) -> RunConnection | None:
-    """Connect to a run's supervisor. Return None if it doesn't listen."""
+    """Connect to a run's supervisor, or return None if it doesn't listen.
+
+    The supervisor sends the events of the run from number `from_n` on.
+    """
     try:
         return RunConnection(run, from_n)
     except NotRunning:
@@ -41,14 +44,18 @@ def try_to_connect(run: RunFolder, from_n: int = 1) -> RunConnection | None:
 
 
 def wait_until_exited(processes: Iterable[psutil.Process]) -> None:
-    """Wait until all processes have exited. Zombies count, since PID 1 may reap orphans only after seconds."""
+    """Wait until all processes have exited.
+
+    A zombie has exited, too, because PID 1 may reap orphans only after seconds.
+    """
     wait_until(lambda: all(has_exited(process.pid) for process in processes), f"the end of {processes}")
 
 
 class Supervised:
-    """Supervisor process with the tiny worker, and its run.
+    """Run whose supervisor process starts the tiny worker.
 
-    It restarts workers only if the job's `fields` permit it.
+    `behavior` is the name of the job and selects what the worker does. `arguments` are passed to tiny_supervisor.py.
+    The supervisor doesn't restart failed workers unless `fields`, the fields of the job, permit restarts.
     """
 
     def __init__(self, behavior: str, world_size: int, *arguments: str, **fields: Any) -> None:

@@ -45,13 +45,13 @@ def restarts(logged: list[AnyEvent]) -> list[Restarting]:
 
 
 def starting_points(supervised: Supervised, *, rank: int = 0) -> list[str]:
-    """Return the starting point of each attempt that a rank has logged."""
+    """Return the starting point of each attempt of a rank according to its log, such as "from last.pt, past step 7"."""
     lines = supervised.run.worker_log(rank).read_text().splitlines()
     return [line.partition(" begins ")[2] for line in lines if " begins " in line]
 
 
 def send_and_wait(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
-    """Send `commands` as soon as the run trains. Return all events after it has ended."""
+    """Send `commands` as soon as the run trains, and wait until its supervisor has exited. Return all logged events."""
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, RunStarted) and event.execution == _executions(supervised))

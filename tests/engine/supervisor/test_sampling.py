@@ -1,4 +1,4 @@
-"""Samples and names of devices, and the check that GPUs are free."""
+"""Device samples of a run, the names of its devices, and the check that its GPUs are free."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def workers_of(one: Supervised) -> list[psutil.Process]:
     return [child for child in psutil.Process(one.process.pid).children() if child.name().startswith("footplate-w")]
 
 
-def has_inherited_ticket(one: Supervised) -> bool:
+def has_inherited_slot_lock(supervised: Supervised) -> bool:
     """Return True if a child of the supervisor has inherited the open lock file of its queue slot."""
 
     def has_open(process: psutil.Process) -> bool:
@@ -71,7 +71,7 @@ def has_inherited_ticket(one: Supervised) -> bool:
         except psutil.NoSuchProcess:
             return False
 
-    supervisor = psutil.Process(one.process.pid)
+    supervisor = psutil.Process(supervised.process.pid)
     assert has_open(supervisor)
     children = supervisor.children()
     assert children
@@ -97,7 +97,7 @@ ENDS: dict[str, Callable[[Supervised], None]] = {
 def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str, arguments: tuple[str, ...]) -> None:
     first = start("forever", 1, *arguments)
     wait_for_training(first)
-    assert not has_inherited_ticket(first)
+    assert not has_inherited_slot_lock(first)
     second = start("forever")
     wait_until_queued(second.run)
     assert list_holders() == {"cpu": (first.run.run_id,)}

@@ -25,7 +25,7 @@ def make_compressed(content: bytes) -> bytes:
 
 
 def make_oversized(content: bytes) -> bytes:
-    """Return an archive with a directory that claims that each of two members has two thirds of its size."""
+    """Return an archive of two members, each of which claims two thirds of the archive's size in the directory."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("archive/version", b"3")

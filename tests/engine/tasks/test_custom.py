@@ -264,7 +264,7 @@ class Brightness(CustomTask):
 
 
 def write_insects(tmp_path: Path) -> Path:
-    """Write a dataset of two classes to `tmp_path / "data"`. Return a path for the file of the task."""
+    """Write a dataset of two classes to `tmp_path / "data"`. Return a path for the task's file, which isn't written."""
     for number in range(12):
         write_noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
     return tmp_path / "mine.py"

@@ -27,7 +27,10 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def compute_by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
-    """Compute the average precision: the sum over all thresholds of the precision times the increase in recall."""
+    """Compute the average precision of a label, or None if no sample has the label.
+
+    It is the sum over all thresholds of the precision times the increase in recall.
+    """
     if not true.any():
         return None
     area, before = 0.0, 0.0

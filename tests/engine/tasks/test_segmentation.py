@@ -195,7 +195,7 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
 
 
 def compute_features(inputs: Tensor, classifier: torch.nn.Module) -> Tensor:
-    """Return the encoder features of the last stage that a decoder uses, computed with the classifier."""
+    """Return the features of the encoder's last stage, computed with the timm classifier that contains the encoder."""
     outputs: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
     return outputs
 

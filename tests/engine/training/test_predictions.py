@@ -138,7 +138,10 @@ def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path, monkey
 
 
 class _RampImages:
-    """Ten images whose pixels ascend from their index, or ten samples for `PickedSamples`. Number 4 can't be read."""
+    """Dataset of ten one-channel images, whose pixels ascend from the index of the image. Image 4 can't be read.
+
+    With `channels=0`, `load` returns a sample (index, size) in place of an image.
+    """
 
     planes, mirror = 0, True
 

@@ -145,7 +145,10 @@ class ForkedServer:
 
 
 def check_samples_and_errors(folder: str) -> int:
-    """Load samples in processes, and check the samples, the raised errors, and the end of the processes."""
+    """Load samples in processes, and check the samples, the raised errors, and the end of the processes.
+
+    Returns the number of samples, because it runs in a process in which a failed check has no result.
+    """
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
     made, this = job(Path(folder), extra=FAILING), psutil.Process()
     logged: list[str] = []

@@ -17,7 +17,10 @@ from engine.training.stack_probe import inspect_stack
 
 @contextmanager
 def run_in_thread(function: Callable[[threading.Event], object]) -> Iterator[int]:
-    """Run `function` in a thread, and yield the thread's id. The thread's event is set at the end of the block."""
+    """Run `function` in a thread during the block, and yield the thread's id.
+
+    `function` gets an event, which is set at the end of the block to make it return.
+    """
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
     thread.start()
@@ -28,7 +31,7 @@ def run_in_thread(function: Callable[[threading.Event], object]) -> Iterator[int
 
 
 def inspect_inside(thread: int, function: str) -> tuple[str, str]:
-    """Wait until the thread has reached `function`, and return the result of `inspect_stack` there."""
+    """Wait until the thread has reached `function`, and return its activity and location from `inspect_stack`."""
     while True:
         state, location = inspect_stack(thread)
         if location.startswith(f"{function} ("):

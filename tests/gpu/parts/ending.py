@@ -114,9 +114,10 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Follow a run to its end, and report when the GPU became free, in seconds after the time `since`.
+    """Follow a run to its end, and report how many seconds after the time `since` its GPU became free.
 
-    Both the run's event and NVML's reading of the memory are reported.
+    This is measured twice: by the run's event `DevicesFree`, and by the used memory that `watch` reads from NVML.
+    `what` begins the names of the results in the report.
     """
     free: list[DevicesFree] = []
     at = follower.wait_until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))

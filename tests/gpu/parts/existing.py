@@ -30,7 +30,13 @@ OPTIONS = (
 
 
 def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) -> None:
-    """Run test files in one process and report the outcome of each test."""
+    """Run test files with pytest in one process, and report the outcome of each test.
+
+    `seconds` is the time limit of the check. pytest is killed five seconds earlier.
+
+    Raises:
+        Skipped: pytest isn't installed, or some of the tests need other devices.
+    """
     if find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
     written = proof.folder / "tests.xml"

@@ -102,7 +102,10 @@ def _augment(images: Tensor) -> Tensor:
 
 
 def reach_accuracy(proof: CheckContext) -> None:
-    """Compare the times in which Footplate and the reference loop reach the accuracy `GOAL`, without start and imports."""
+    """Compare the times in which Footplate and the reference loop reach the accuracy `GOAL`.
+
+    Imports and the start of the workers are not included.
+    """
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = make_synthetic_images(train_count, 1), make_synthetic_images(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):

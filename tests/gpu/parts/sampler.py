@@ -40,7 +40,10 @@ WATCHED_S = 24.0
 
 
 def read_snapshots(*arguments: str) -> Iterator[Snapshot]:
-    """Yield the snapshots of a sampler in a separate process."""
+    """Start a GPU sampler with these command-line arguments, and yield its snapshots.
+
+    The sampler is killed when the generator is closed.
+    """
     with subprocess.Popen([sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -160,7 +163,7 @@ def measure_cost(proof: CheckContext) -> None:
 
 
 def record_profile(proof: CheckContext) -> None:
-    """Record NVML's values as a profile for the stub."""
+    """Record NVML's values of this machine's GPUs as a profile for the NVML stub, and add the profile to the report."""
     proof.require_gpu("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
     proof.add_file("nvml.profile", recorded)

@@ -34,7 +34,8 @@ def compare(
 ) -> None:
     """Compare Footplate's training speed with that of a bare loop of training steps. Each is measured once.
 
-    Unless `pure` is True, the training loops of other tools are also compared.
+    Unless `pure` is True, the training loops of other tools are also compared. `compile` and `fields` are fields of
+    Footplate's job, and `size` is the side of its images in pixels.
     """
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"

@@ -34,7 +34,10 @@ def _job(proof: CheckContext) -> Job:
 
 
 def _time_script(proof: CheckContext) -> tuple[float, float]:
-    """Run the script `ALONE`. Return its total duration in seconds, and its duration without the imports."""
+    """Run a script with the minimum work before a first loss (`ALONE`).
+
+    Returns its total duration in seconds, and its duration without the imports.
+    """
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))

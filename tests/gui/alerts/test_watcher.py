@@ -18,7 +18,10 @@ CALM = int(CALM_S) + 2
 
 
 def make_hot_gpu(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
-    """Return a hot GPU whose slowdown temperature is 90 °C."""
+    """Return a GPU that slows down at 90 °C, by default with a temperature of 93 °C.
+
+    `changes` override its other readings.
+    """
     return gpu(0, temperature_c=temperature_c, slowdown_c=90.0, **changes)
 
 

@@ -259,7 +259,7 @@ def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow,
 
 
 def find_elided_values(page: ComparePage) -> list[str]:
-    """Return the texts in the table that are too wide for their cells. The best values are bold."""
+    """Return the texts in the comparison table that are too wide for their cells."""
     model, table = page.model, page.table
     cells = [model.index(row, column) for row in range(model.rowCount()) for column in range(model.columnCount())]
     elided = []

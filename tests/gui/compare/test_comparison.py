@@ -20,9 +20,9 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def make_power_log(*values: tuple[float, float | None]) -> bytes:
-    """Return log lines with power samples of the CPU, and twice the power of a GPU.
+    """Return log lines with samples of the power of the CPU and of a GPU, which takes twice as much as the CPU.
 
-    `values` are pairs of elapsed seconds and watts.
+    `values` are pairs of elapsed seconds and the CPU's power in watts, or None for unknown power.
     """
     events = [
         DevicesSampled(
@@ -96,7 +96,10 @@ def test_rows_mark_best_values() -> None:
 
 
 def make_custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
-    """Return runs of a custom task with the metric recall_5. The plan of each run describes other metrics."""
+    """Return a run of a custom task per element of `metrics_of_run`, loaded for the comparison.
+
+    The element contains the metrics that the run's plan declares. Its validations always report the metric recall_5.
+    """
 
     def change(value: float, metrics: tuple[Measure, ...]) -> Change:
         def apply(event: AnyEvent) -> None:

@@ -191,7 +191,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
 
 def test_examples_are_a_grid_whose_size_is_chosen(page: DatasetPage) -> None:
     def lay_out(width: int, side: int) -> tuple[int, int]:
-        """Return the image size and the number of columns after a resize."""
+        """Resize the page to `width` and set the image size to `side`. Return the image size and the column count."""
         page.resize(width, 700)
         page.side.setValue(side)
         rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(40)]

@@ -37,7 +37,7 @@ REPORT = DatasetReport(
 
 
 def fill_in(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
-    """Fill in a valid job on an inspected folder."""
+    """Fill in a valid job with the dataset `folder`, and pass the form `report` as the result of its inspection."""
     form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report)

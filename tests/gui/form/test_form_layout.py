@@ -16,7 +16,7 @@ from tests.support.widgets import OpenWindow, is_right_of
 
 @pytest.fixture(scope="module", autouse=True)
 def style_sheet() -> None:
-    """Keep the style sheet."""
+    """Override the fixture that removes the style sheet, because these tests depend on it."""
 
 
 def find(form: JobForm, qtbot: QtBot, text: str) -> SettingFilter:

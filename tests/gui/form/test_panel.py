@@ -33,9 +33,9 @@ def run(images: Path) -> RunFolder:
 
 @pytest.fixture
 def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
-    """Return a panel with a valid job, connected to itself in place of the window.
+    """Return a panel with a valid job, whose requests are fulfilled immediately, as the window does.
 
-    Requested devices are selected, and every chosen folder is inspected immediately.
+    Requested devices become selected, and each chosen folder gets the report `REPORT`.
     """
     job_panel.devices_requested.connect(job_panel.set_devices)
     job_panel.folder_chosen.connect(lambda job: job_panel.set_report(REPORT if job is not None else None))

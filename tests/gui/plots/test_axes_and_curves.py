@@ -236,9 +236,9 @@ SIZE = 100
 
 
 def paint_curve(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
-    """Paint a curve into an image in which a pixel is a unit, from 0 to 100 in both directions.
+    """Paint a red curve on white. Each pixel is one unit wide and high, and both axes start at 0.
 
-    `edges` overrides the values at the left and right edge.
+    If `dots`, each point is a dot. `edges` overrides the x values of the left and right edge.
     """
     image = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
     image.fill(QColor("white"))
@@ -252,7 +252,7 @@ def paint_curve(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QIm
 
 
 def find_red_columns(image: QImage) -> set[int]:
-    """Return the pixel columns that contain a part of the curve."""
+    """Return the pixel columns of an image from `paint_curve` that aren't entirely white."""
     white = QColor("white").rgb()
     return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 

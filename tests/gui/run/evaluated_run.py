@@ -25,7 +25,7 @@ def iou(epoch: int) -> tuple[float | None, ...]:
 
 
 def make_details(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """Return the class metrics and predictions that belong to a validation, as events."""
+    """Return two events that belong to a validation: its class metrics, and its predictions of `samples` samples."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     predicted = tuple(
         PredictedSample(

@@ -235,7 +235,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[PredictRequest]:
 
 
 def emit_prediction(child: InferenceChild, request: PredictRequest, text: str, folder: Path) -> None:
-    """Emit a prediction with the text `text` as the child's result for a request."""
+    """Write a prediction with the label `text` to `folder`, and emit its path as the child's result for a request."""
     result = Predicted(
         run=request.run,
         checkpoint="last.pt",

@@ -61,7 +61,10 @@ STATE = SearchState(
 
 
 def make_data(*goals: Goal, status: Status = "running", space: dict[str, Any] = SPACE, **fields: Any) -> SearchData:
-    """Return the data of a search with these goals. `fields` overrides the state."""
+    """Return the window's data about a search with these goals.
+
+    `fields` override fields of the search's state, such as `trials`, and `space` replaces its search space.
+    """
     rows = [structs.replace(row, values=row.values[: len(goals)]) for row in fields.pop("trials", TRIALS)]
     state = structs.replace(STATE, trials=tuple(rows), **fields)
     search = structs.replace(make_search_config(space=space), goals=goals)
@@ -73,7 +76,10 @@ TWO = make_data(LOSS, SECONDS, best=None, front=(10, 13, 18))
 
 
 def read_points(plot: TrialPlot) -> dict[int, list[tuple[int, float, float]]]:
-    """Return index, x and y of the points of each shade. -1 is gray."""
+    """Return the points of a plot by the index of their shade, which is -1 for gray.
+
+    Each point is (trial's row, x, y).
+    """
     items = {key[1]: item.data for key, item in plot.items.items() if key[0] == "points"}
     return {number: data[["data", "x", "y"]].tolist() for number, data in items.items() if len(data)}
 
@@ -83,7 +89,10 @@ def read_curve(plot: TrialPlot, key: str) -> list[list[float]]:
 
 
 def show_trials(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
-    """Show data and selected trials, and check that there is no text in place of the plot."""
+    """Show the trials of `data` in a plot, with `rows` selected, and return the plot.
+
+    Checks that the plot isn't replaced by a text.
+    """
     plot.select(rows)
     plot.show_data(data)
     assert plot.has_content

@@ -14,7 +14,7 @@ STEPS = 40
 
 
 def make_first_execution(until: int = STEPS, **changes: object) -> list[AnyEvent]:
-    """Return the events of the run's first execution, up to step `until`."""
+    """Return the events of the run's first execution, up to step `until`. `changes` are fields of its job."""
     events = list(list_run_events(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
@@ -22,9 +22,9 @@ def make_first_execution(until: int = STEPS, **changes: object) -> list[AnyEvent
 def make_second_execution(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
-    """Return the events of the run's second execution, which resumes after step `from_step`.
+    """Return the events of the run's second execution, which starts at time `begun` and resumes after step `from_step`.
 
-    They end with step `until`, or with the run if it is None. `begun` is the time of the start.
+    The last event is that of step `until`, or the end of the run if `until` is None. `changes` are fields of the job.
     """
     events = list(list_run_events(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
@@ -35,7 +35,10 @@ def _after(events: list[AnyEvent], step: int) -> int:
 
 
 def make_restart_events(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
-    """Return the events of a restart of the workers at time `at`, until training continues after step `from_step`."""
+    """Return the events of a restart of the workers at time `at`, until training continues after step `from_step`.
+
+    `changes` override fields of the `Restarting` event.
+    """
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]

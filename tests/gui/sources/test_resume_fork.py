@@ -1,4 +1,4 @@
-"""Reading of paths that the user drops or types: datasets and job files."""
+"""Folders and job files that the user drops on the window or opens by path."""
 
 from __future__ import annotations
 

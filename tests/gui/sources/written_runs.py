@@ -48,7 +48,10 @@ def write_run(
     cause: str = "",
     **changes: object,
 ) -> RunFolder:
-    """Write a run of `steps` steps. If `outcome` is None, its log ends without a final event."""
+    """Write a run of `steps` steps that ended with `outcome`, with `cause` as the cause of a failure.
+
+    If `outcome` is None, the log has no final event. `changes` are fields of the job.
+    """
     chosen = job(**changes)
     run = create_run(chosen)
     write(run.events_file, list_run_events(chosen, steps, outcome, cause))
@@ -62,7 +65,10 @@ def append_events(run: RunFolder, *events: AnyEvent) -> None:
 
 
 def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
-    """Register this process as the supervisor of `run`, so that the run counts as active."""
+    """Register this process as the supervisor of `run` in its execution number `execution`, and return `run`.
+
+    The run then counts as active.
+    """
     pid = os.getpid()
     file = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere", execution=execution)
     run.write_supervisor(file)
@@ -98,7 +104,7 @@ def list_run_events(
     """Yield the events of a run of `steps` steps over `EPOCHS` epochs, with a step every `STEP_S`.
 
     If `from_step` isn't 0, they are the events of an execution that resumes after this step. `begun` is the start time,
-    an hour ago by default. If `outcome` is None, there is no final event.
+    an hour ago by default. `outcome` and `cause` are those of the final event, which is left out if `outcome` is None.
     """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)

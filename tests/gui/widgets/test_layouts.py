@@ -30,7 +30,7 @@ from tests.support.widgets import ShowWidget
 
 
 class Block(QLabel):
-    """Widget with a preferred size."""
+    """Label whose preferred and minimum size are fixed, with a height of 6000 / width if a layout sets its width."""
 
     def __init__(self, width: int, height: int) -> None:
         super().__init__()

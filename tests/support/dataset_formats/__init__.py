@@ -1,4 +1,4 @@
-"""Writers of every dataset format that Footplate reads, from one ground truth."""
+"""Writers of the dataset formats that Footplate reads. All write the same ground truth, so results can be compared."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _FIRST_ID = 7
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations. Each variant differs from "plain" in one respect."""
+    """Write images and COCO's JSON files in the layout `variant`, which differs from "plain" in one respect."""
     if variant in ("plain", "one_file_per_image"):
         for image in truth.images:
             image.save(folder / "images" / f"{image.name}.png")

@@ -13,7 +13,10 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations."""
+    """Write images, and the boxes of their objects in Create ML's JSON, in the layout `variant`.
+
+    The layouts differ in the folders, in the names of the JSON keys, and in the encoding.
+    """
     entries: dict[str, list[dict[str, object]]] = {}
     name_key, list_key = ("imagefilename", "annotation") if variant == "image_file_names" else ("image", "annotations")
     for image in truth.images:

@@ -30,7 +30,10 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and the outlines of their objects, white on black."""
+    """Write images and the outlines of their objects, white on black or as BSDS500's MATLAB files.
+
+    `variant` selects the folders and the type of the files.
+    """
     image_place, edge_place = _PLACES[variant]
     for image in truth.images:
         image.save(folder / image_place.format(name=image.name, split=image.split))

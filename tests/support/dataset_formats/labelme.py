@@ -23,7 +23,7 @@ KINDS = {"boxes": "boxes", "flags": "classes", "many_flags": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth with one JSON file per image."""
+    """Write each image with a JSON file of its objects or flags, in the layout `variant`."""
     for image in truth.images:
         image_at, json_at = _get_paths(image, variant)
         image.save(folder / image_at)

@@ -1,4 +1,4 @@
-"""Writer of Oxford-IIIT Pet folders. Every object becomes a pet."""
+"""Writer of Oxford-IIIT Pet folders. Objects of all classes are written as the foreground of trimaps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and trimaps. The first row of each trimap is unclassified."""
+    """Write images and trimaps. The variant "splits" also writes the lists of the training and test images.
+
+    The first row of each trimap is unclassified.
+    """
     for image in truth.images:
         image.save(folder / f"images/{image.name}.jpg")
         save_mask(folder / f"annotations/trimaps/{image.name}.png", make_trimap(image))

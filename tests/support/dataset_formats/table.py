@@ -30,7 +30,10 @@ KINDS = dict.fromkeys(("single", "single_hot", "single_numbers", "caffe"), "clas
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and tables with their classes or labels."""
+    """Write the images, and CSV files with their classes or labels, in the layout `variant`.
+
+    Some layouts have a file per split, others a single file for all images.
+    """
     for image in truth.images:
         image.save(folder / _place(image, variant))
     if variant in ("splits", "nested", "caffe"):

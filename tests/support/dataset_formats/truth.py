@@ -68,7 +68,7 @@ def _rectangle(name: str, left: int, top: int, right: int, bottom: int) -> TrueO
 
 @dataclass(frozen=True)
 class Truth:
-    """Ground truth of a dataset."""
+    """Ground truth of a dataset: its class names, and its images, of which two are for validation by default."""
 
     classes: tuple[str, ...] = CLASSES
     images: tuple[TrueImage, ...] = field(

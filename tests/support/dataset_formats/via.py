@@ -14,7 +14,7 @@ WITHOUT_SPLITS = ("plain", "project", "version_1", "csv", "checkboxes", "bom")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations, which are all polygons."""
+    """Write images, and the outlines of their objects as polygons in the layout `variant`: JSON, a project, or CSV."""
     by_split: dict[str, list[TrueImage]] = {}
     for image in truth.images:
         place = {"splits": f"{image.split}/", "nested": f"data/{image.split}/"}.get(variant, "")

@@ -15,7 +15,7 @@ WITHOUT_SPLITS = ("flat", "renamed")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth with one XML file per image."""
+    """Write each image with an XML file of its objects, in the layout `variant`. Some layouts also list the splits."""
     for number, image in enumerate(truth.images):
         image_at, xml_at = _get_paths(image, number, variant)
         image.save(folder / image_at)

@@ -18,7 +18,10 @@ KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in 
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images and their classes to two tar files, or to a tar file per split, depending on the variant."""
+    """Write the images and their classes or labels to two tar files, each with the images of one split.
+
+    Only layouts outside `WITHOUT_SPLITS` name the files or folders after the splits.
+    """
     with_splits = variant not in WITHOUT_SPLITS
     halves = {"train": truth.get_images("train"), "val": truth.get_images("val")}
     for number, (split, images) in enumerate(halves.items()):

@@ -1,6 +1,7 @@
-"""Writer of WIDER FACE folders.
+"""Writer of WIDER FACE folders, in which objects of all classes are written as faces.
 
-Every object becomes a face, so the ground truth can't be recovered. The module therefore has no `VARIANTS`.
+The classes can't be recovered, so tests don't compare annotations with the ground truth. The module therefore has no
+`VARIANTS`, and isn't one of the `WRITERS`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tests.support.dataset_formats.truth import Truth
 
 
 def write(truth: Truth, folder: Path) -> None:
-    """Write the images, and the lists of their boxes."""
+    """Write the images of each split, and a text file per split with the boxes of their objects."""
     (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
         lines = []

@@ -25,7 +25,7 @@ WITHOUT_SPLITS = ("plain", "beside")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as a YOLO dataset. Only the variants "plain" and "beside" have no splits."""
+    """Write images and YOLO label files in the layout `variant`. All layouts but "plain" and "beside" have splits."""
     encoding = "utf-16" if variant == "utf16" else "utf-8"
     places = {image: _get_paths(image, variant) for image in truth.images}
     for image, (image_at, text_at) in places.items():

@@ -1,4 +1,4 @@
-"""Samples that occur in both splits, and classes with few samples."""
+"""Warnings about images that occur in both splits, and about classes with few images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def leaks_in(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Proble
 
 
 def write_classes(folder: Path) -> Path:
-    """Write two classes with six training and two validation images each, all different."""
+    """Write two classes with six training and two validation images each, all different, and return `folder`."""
     for number in range(16):
         split = "train" if number < 12 else "val"
         write_noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)

@@ -1,4 +1,4 @@
-"""Measures of objects and masks: counts, sides, shares, tables of values, and the warnings about them."""
+"""Statistics that the inspection computes about objects and masks, and its warnings about them."""
 
 from __future__ import annotations
 

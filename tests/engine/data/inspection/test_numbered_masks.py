@@ -15,7 +15,10 @@ SIDE = 60
 
 
 def draw_numbered_mask(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
-    """Return a mask with `things` squares. Their values start at `first` and increase by `step`."""
+    """Return a mask, uint16 [60, 60], with `things` separate squares.
+
+    The pixels of the first square have the value `first`, and the value increases by `step` from square to square.
+    """
     mask = np.zeros((SIDE, SIDE), np.uint16)
     for number in range(things):
         row, column = divmod(number, 10)
@@ -24,7 +27,7 @@ def draw_numbered_mask(things: int, *, step: int = 1, first: int = 1) -> np.ndar
 
 
 def draw_class_mask(classes: int, seed: int) -> np.ndarray:
-    """Return a mask with several areas for each class."""
+    """Return a mask, uint16 [60, 60], of 36 blocks with random values from 0 (background) to `classes`."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
 
 

@@ -24,7 +24,7 @@ def texts(folder: Path) -> str:
 
 
 def write(folder: Path, arrays: list[np.ndarray]) -> Path:
-    """Write images for two classes, with half of the arrays in each."""
+    """Write each array as a PNG, alternately for the classes "a" and "b", and return `folder`."""
     for number, array in enumerate(arrays):
         path = folder / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

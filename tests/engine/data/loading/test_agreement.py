@@ -1,7 +1,4 @@
-"""Dataset fingerprints, and the time that they take for many files.
-
-Ranks compare them to detect that their datasets differ.
-"""
+"""Dataset fingerprints, which ranks compare to detect that their datasets differ, and the time to compute them."""
 
 from __future__ import annotations
 
@@ -88,10 +85,11 @@ def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path:
 
 
 def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
-    """Return the error message of each rank when all ranks compare their datasets, or "" without an error.
+    """Let ranks compare their datasets, and return each rank's error message, or "" if it raises no error.
 
-    `ranks` holds two words for each rank. The letters of the first word name the training images that the rank finds,
-    and those of the second word the validation images. Capital letters name images of class 1, others of class 0.
+    Each of `ranks` is a pair of texts: the training images and the validation images that the rank finds, one letter
+    per image. For example, "aB" are the images a.png of class 0 and b.png of class 1, because a capital letter means
+    class 1.
     """
     barrier, shared = threading.Barrier(len(ranks), timeout=60), [None] * len(ranks)
 

@@ -105,7 +105,7 @@ def test_digits_are_cropped_but_not_mirrored(make: Make, digits: Path) -> None:
 
 @pytest.fixture
 def damaged(tree: Tree) -> Path:
-    """Create six images in each split, two of them damaged."""
+    """Create a dataset with six images in each split, two of which are damaged, and return its folder."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     for split in ("train", "val"):
         (root / split / "a/1.png").write_bytes(b"")

@@ -29,7 +29,10 @@ def events() -> list[str]:
 
 @pytest.fixture
 def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
-    """Return a function that starts a prefetcher of eight batches, numbered from 0. It fails to read batch `broken`."""
+    """Return a function that starts a prefetcher of eight batches, numbered from 0.
+
+    Its argument `broken` is the number of a batch whose reading raises ZeroDivisionError. By default, all are readable.
+    """
     started: list[Prefetcher[list[int]]] = []
 
     def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:

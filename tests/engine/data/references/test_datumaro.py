@@ -39,9 +39,10 @@ def without_log() -> Any:
 
 
 def make_annotations(image: TrueImage, kind: str, labels: Mapping[str, int]) -> list[Any]:
-    """Return an image's annotations in Datumaro's form.
+    """Return an image's annotations as Datumaro's objects.
 
-    `kind` is "box", "rotated", "polygon", "mask", "plane", "class" or "labels". `labels` maps class names to numbers.
+    `kind` selects their class: "box", "rotated" (a rotated box), "polygon", "mask" (a mask per object), "plane" (a mask
+    per class and one for the background), "class" or "labels". `labels` maps class names to numbers.
     """
     from datumaro.components import annotation
 
@@ -70,9 +71,10 @@ def make_annotations(image: TrueImage, kind: str, labels: Mapping[str, int]) -> 
 
 
 def make_dataset(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
-    """Convert the ground truth to a Datumaro dataset with one kind of annotations.
+    """Convert the ground truth to a Datumaro dataset whose annotations are of `kind`, as in `make_annotations`.
 
-    `names` are the classes of the dataset. `other_names` maps ground-truth classes to those with another name.
+    `names` are the classes of the dataset. `other_names` maps those ground-truth classes that have another name in the
+    dataset to this name.
     """
     import datumaro
     from datumaro.components.annotation import AnnotationType, LabelCategories, MaskCategories

@@ -17,9 +17,9 @@ SPLITS = {"train": "train", "validation": "val"}
 
 
 def make_dataset(split: str, kind: str, source: Path) -> Any:
-    """Return the ground-truth images of a split, with a column for annotations of `kind`.
+    """Save the ground-truth images of a split to the folder `source`, and return them as a `datasets.Dataset`.
 
-    `source` is a folder in which the images are saved first.
+    `kind` selects the column with annotations: "classes", "labels" or "boxes".
     """
     import datasets
 
@@ -113,7 +113,10 @@ def test_datasets_reads_parquet_as_footplate_does(tmp_path: Path, variant: str) 
 
 
 def check_rows(rows: dict[str, dict[str, Any]], variant: str) -> None:
-    """Compare the rows that the library has read with the ground truth."""
+    """Check that rows of a dataset, which `datasets` has read, have the annotations of the ground truth.
+
+    `rows` maps the name of each image to its row. In the variant "numbers", classes are numbers, otherwise names.
+    """
     assert rows.keys() == {image.name for image in TRUTH.images}
     for image in TRUTH.images:
         row = rows[image.name]

@@ -22,9 +22,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 def read_boxes(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
-    """Return the boxes that ultralytics reads, by image, and its error messages for other files.
+    """Read all images below `folder` with their label files as ultralytics does.
 
-    `points` and `dimensions` describe keypoints: their number, and the number of values for each.
+    Returns the boxes of each image, and the error message for each image that ultralytics rejects, both by file stem.
+    `points` is the number of keypoints of an object, and `dimensions` the number of values of a keypoint.
     """
     from ultralytics.data.utils import img2label_paths, verify_image_label
 

@@ -74,7 +74,10 @@ def parse_all(*texts: str) -> tuple[Transform, ...]:
 
 
 def make_augmentation(*texts: str, seed: int = 3, **given: int) -> Augmentation:
-    """Return the augmentation with these transforms, for nine images of `SIZE` unless given otherwise."""
+    """Return an augmentation with the transforms that `texts` describe, for nine color images of `SIZE`.
+
+    `given` overrides other arguments of `Augmentation`.
+    """
     settings = {"size": SIZE, "channels": 3, "images": 9, "epochs": 20} | given
     return Augmentation(parse_all(*texts), RandomStreams(seed), mirror=True, **settings)
 
@@ -222,9 +225,10 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
 
 
 def warp_images(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """Transform images with the device's code. Return float32 values from 0 to 255.
+    """Apply a homogeneous matrix, [n, 3, 3], to each image with the code that transforms batches on the device.
 
-    `pixels` is uint8 [n, 3, s, s], and `maps` holds a matrix for each image, [n, 3, 3].
+    `pixels` is uint8 [n, 3, s, s]. The matrices in `maps` map input coordinates to output coordinates. Returns float32
+    [n, 3, s, s] with values from 0 to 255.
     """
     augmentation = Augmentation(
         (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True

@@ -37,7 +37,10 @@ def validation(epoch: int, **measures: float) -> Validation:
 
 
 def make_model_of_run(folder: Path, task: str, *events: Event, **fields: object) -> TrainedModel:
-    """Return a model whose run in `folder` has these events."""
+    """Return a model for `task`, and write `events` to the log of its run in `folder`.
+
+    `fields` override fields of the job.
+    """
     model = make_trained_model(task, nn.Linear(3, 2), **fields)
     model.run = RunFolder(folder)
     model.run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
@@ -125,7 +128,10 @@ def compose_full_card(folder: Path) -> str:
 
 
 def compose_short_card(folder: Path) -> str:
-    """Return the card of a model trained from a file's weights, without images, library and compared files."""
+    """Return the card of a pretrained model about which as little as possible is known.
+
+    Its run has no events, and no converted file was compared with the model.
+    """
     fields = {"pretrained": True, "weights_file": "/home/somebody/weights.pt"}
     model = make_model_of_run(folder, "classification", model="vit_b_16", **fields)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")

@@ -20,7 +20,10 @@ from engine.tasks.registry import TASKS
 
 @torch.no_grad()
 def spread_scores(model: Any, images: torch.Tensor) -> None:
-    """Randomize the last layers of a detector, so that scores differ from box to box."""
+    """Change the weights of a detector's last layers in place, so that scores differ from box to box.
+
+    For detectors without a region proposal network, the scores of `images` determine the scale of the change.
+    """
     if hasattr(model, "rpn"):
         for parameter_name, values in model.named_parameters():
             if values.dim() > 1 and ("predictor" in parameter_name or "rpn.head" in parameter_name):

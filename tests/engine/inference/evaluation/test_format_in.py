@@ -1,4 +1,4 @@
-"""Choice of the format of a folder for an evaluation, if it isn't the training dataset."""
+"""Choice of the dataset format in which an evaluation reads a folder other than the training dataset."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ COLORS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
 def explain_paths(of: TrainedRun, out: Path, *images: Path, **values: Any) -> Explanation:
-    """Compute heat maps for the images with the last checkpoint of the run, and write them to `out`."""
+    """Compute heat maps for `images` with the last checkpoint of the run `of`, and write them to `out`.
+
+    `values` are further fields of the `ExplainRequest`. Returns the content of the explanation file.
+    """
     out.mkdir(exist_ok=True)
     paths = tuple(map(str, images))
     request = ExplainRequest(run=str(of.run.path), checkpoint="last", paths=paths, out=str(out), **values)

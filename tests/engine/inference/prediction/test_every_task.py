@@ -49,7 +49,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_prediction(trained: TrainedRun, paths: Path, out: Path, **fields: Any) -> Predicted:
-    """Predict for the images in `paths` with two workers, and return the contents of predictions.json."""
+    """Predict for the images in `paths` with two workers, and return the contents of predictions.json.
+
+    The files are written to `out`. `fields` override fields of the `PredictRequest`.
+    """
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
     path = predict(PredictRequest(paths=(str(paths),), out=str(out), **values), reported.append)
@@ -60,7 +63,10 @@ def run_prediction(trained: TrainedRun, paths: Path, out: Path, **fields: Any) -
 
 
 def predict_directly(trained: TrainedRun, images: Path, found: Predicted, **options: Any) -> list[Any]:
-    """Return the predictions of the run's model in this process, for the images in `found`."""
+    """Predict for the images in `found` with the Python API in this process, and return the predictions.
+
+    `options` are passed to `predict`.
+    """
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
     return model.predict([row.path for row in found.rows], **options)

@@ -87,7 +87,10 @@ def test_overlapping_tiles_are_blended_smoothly() -> None:
 
 
 class Bright(nn.Module):
-    """Detector that finds an object in each color: the bounding box of its bright pixels, whose mask is the left half."""
+    """Detector that finds one object per color channel: the bounding box of the pixels brighter than 0.5.
+
+    Larger boxes have higher scores. The mask of each object covers the left half of its box.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         out = torch.zeros(len(inputs), 3, 6 + 16)
@@ -133,7 +136,10 @@ def test_clipped_object_within_one_of_another_class_is_kept() -> None:
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
-    """Write a GeoTIFF of random colors in UTM zone 32, and return its pixels. The upper left corner has no data."""
+    """Write a GeoTIFF of random colors in UTM zone 32, and return its pixels. The upper left corner has no data.
+
+    `side` is the height and the width in pixels. `options` are passed to `tifffile.imwrite`.
+    """
     pixels = np.maximum(noise(*side), NO_DATA + 1)
     pixels[:40, :50] = NO_DATA
     tags = [

@@ -28,7 +28,10 @@ from tests.support.plain_models import ChannelScores, make_trained_model, open_s
 
 
 def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) -> list[str]:
-    """Write an image for each class, with this color channel bright, or a damaged file for None."""
+    """Write an image per entry of `classes`, and return the paths of the images.
+
+    An entry is the index of the color channel that is bright, or None for a damaged file.
+    """
     folder.mkdir()
     for number, channel in enumerate(classes):
         pixels = np.zeros((side, side, 3), np.uint8)
@@ -169,7 +172,11 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
 
 
 def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
-    """Write the results for `maps` in two bands, or for a complete prediction, and return the entry."""
+    """Write the files for one prediction, and return its entry in the journal.
+
+    `maps` is a prediction, or a tensor of scores [classes, h, w], which is written in two halves of rows as for large
+    images. `fields` are those of the `PredictRequest`.
+    """
     results = ResultWriter(PredictRequest(run="", paths=(), out=str(out), **fields), model)
     if isinstance(maps, Tensor):
         return results.write_maps(sample, maps.split(maps.shape[1] // 2, 1))

@@ -17,7 +17,10 @@ from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
 def make_predictions(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the probabilities of a model with 85% accuracy, the labels, and flags for wrong labels."""
+    """Return the probabilities of a model with 85% accuracy, [count, classes], the labels, and flags for wrong labels.
+
+    `flipped` is the fraction of the labels that are wrong.
+    """
     random = np.random.default_rng(0)
     true = random.integers(0, classes, count)
     logits = random.normal(0, 1, (count, classes))

@@ -39,7 +39,11 @@ def write_evaluation(
     probabilities: Any = None,
     **columns: Any,
 ) -> str:
-    """Write an evaluation of samples 0.png, 1.png, ... on the dataset of the run. Return its folder."""
+    """Write an evaluation of the samples 0.png, 1.png, ... to the run folder `run`, and return the evaluation's folder.
+
+    `splits` gives the split of each sample, and `columns` gives further fields of `Samples`. If the run has no job yet,
+    a job for `task` is written, too.
+    """
     job = RunFolder(run).job()
     if job is None:
         job = Job.from_fields(task=task, dataset=str(run / "data"), devices=("cpu",))

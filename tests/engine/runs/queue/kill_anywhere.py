@@ -41,7 +41,10 @@ def use_queue() -> None:
 
 
 class Killer:
-    """Trace function that kills this process at the event `number` in the queue's code."""
+    """Trace function that kills this process at the `number`th line or opcode that the queue's code executes.
+
+    `event` is "line" or "opcode".
+    """
 
     def __init__(self, event: str, number: int) -> None:
         self._event = event
@@ -59,7 +62,10 @@ class Killer:
 
 
 def is_killed(event: str, number: int) -> bool:
-    """Run `use_queue` in a process that is killed at an event. Return False if the process ends before the event."""
+    """Run `use_queue` in a child process that `Killer` kills at the given event.
+
+    Returns False if the process ends before that event.
+    """
     pid = os.fork()
     if pid == 0:
         code = 1

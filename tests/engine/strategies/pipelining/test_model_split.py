@@ -188,7 +188,10 @@ def test_trace_refuses_dynamic_model() -> None:
 
 
 class _OtherInOneMode(nn.Module):
-    """Model with an additional layer in one mode. It is located before the split points of both modes."""
+    """Model with an additional layer in training mode if `in_training`, otherwise in evaluation mode.
+
+    The additional layer comes before the split points of both modes.
+    """
 
     def __init__(self, in_training: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""SegmentMeasurement costs of segments in real models, and of transfers between real processes."""
+"""Measured costs of the segments of real models, and of transfers between real processes."""
 
 from __future__ import annotations
 

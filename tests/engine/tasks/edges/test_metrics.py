@@ -51,7 +51,10 @@ def draw_detection(drawn: np.ndarray, seed: int) -> np.ndarray:
 
 
 def match_by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
-    """Count the matching pixels by solving the assignment problem for the distances of all pairs."""
+    """Return the maximum number of one-to-one matches between the pixels of two masks.
+
+    Pixels match if they are at most 0.0075 of the image diagonal apart.
+    """
     one, other = np.argwhere(found), np.argwhere(drawn)
     if not len(one) or not len(other):
         return 0

@@ -66,7 +66,7 @@ def _path(group: Any) -> str:
 
 
 def _interrupt(group: Any, after: int) -> Any:
-    """Stop the run after step `after`, while the next step waits for the gate. Return the finished worker group."""
+    """Stop a run after step `after`, while its model waits in the next step. Return the finished worker group."""
     group.read_steps(after)
     group.send(Stop(), 0)
     return group.completed()

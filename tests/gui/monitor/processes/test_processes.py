@@ -46,7 +46,10 @@ def column(title: str) -> int:
 
 
 def list_rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
-    """Return the depth and the title of each visible row."""
+    """Return the depth and the title of each row below `parent`, by default of all rows, from top to bottom.
+
+    Rows below the top level have larger depths than `depth`, which is that of the first level.
+    """
     above = parent or QModelIndex()
     found: list[Row] = []
     for number in range(view.rows.rowCount(above)):

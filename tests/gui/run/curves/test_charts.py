@@ -32,7 +32,10 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
 
 
 def make_charted_data(task: str, **options: bool) -> RunData:
-    """Return the data of a run for `task`, whose validations have an additional metric with values above 1."""
+    """Return the data of a run for `task`, whose validations have an additional metric with values above 1.
+
+    `options` are passed to `events`. With `measures=False`, the additional metric is left out.
+    """
     written = (
         structs.replace(event, measures={"count": 7.5} | event.measures)
         if isinstance(event, Validation) and options.get("measures", True)

@@ -17,7 +17,7 @@ from tests.support.trained_runs import TrainedRun
 
 
 def evaluate(view: ModelView, run: TrainedRun, folder: Path, qtbot: QtBot) -> RunFolder:
-    """Copy the run to `folder`, evaluate the copy by pressing the button, and return it."""
+    """Copy the run to `folder`, and evaluate the copy by pressing the button. Return the copy."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM and view.form.start.isEnabled())
