@@ -66,7 +66,10 @@ class _Timing:
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound:
-    """Find the largest batch size for `job` that fits on its devices, and the fastest one. Raises RequestError."""
+    """Find the largest batch size for `job` that fits on its devices, and the smallest one that is nearly as fast.
+
+    Raises RequestError if a trial fails for another reason than a lack of memory before any size has fitted.
+    """
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
@@ -148,7 +151,11 @@ def is_out_of_memory(failed: Failed) -> bool:
 
 
 def merge_probes(probes: Sequence[Probe]) -> Probe:
-    """Combine the measurements of all ranks, in order of ranks. All ranks have measured the same speed."""
+    """Combine the measurements of all ranks, given in order of ranks.
+
+    The result has the memories of all ranks, named "GPU 0 of rank 1". Its speed is that of any rank, since all measure
+    the same speed.
+    """
     memory = {
         f"{name} of rank {rank}": used for rank, probe in enumerate(probes) for name, used in probe.memory.items()
     }

@@ -94,7 +94,11 @@ class _Bracket(NamedTuple):
         return self.fits[-1].size if self.fits else 0
 
     def largest_with_room(self, unit: int) -> int:
-        """Return the largest size that fits, reduced by up to 1 - `ROOM` if it would nearly fill the memory."""
+        """Return the largest size that fits and leaves room, a multiple of `unit`, or 0 if none fits.
+
+        It is at most the fraction `ROOM` of the smallest size that fails or is predicted to fail, unless that is less
+        than `unit`.
+        """
         would_fail = self.smallest_failed
         if self.full < math.inf:
             would_fail = min(would_fail, (self.full // unit + 1) * unit)
@@ -179,7 +183,7 @@ def _choose_next_size(trials: Mapping[int, Probe | None], unit: int, maximum: in
 
 
 def _choose_larger_size(bracket: _Bracket) -> float:
-    """Return a larger batch size to try if all tried sizes fit."""
+    """Return a batch size to try that is larger than all tried sizes, which have all fitted."""
     if len(bracket.fits) == 1:
         return GROWTH * bracket.largest
     largest, full = bracket.largest, bracket.full
@@ -200,11 +204,11 @@ def _choose_size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) 
 
 
 def _predict_full_size(fits: list[_FittingSize]) -> float:
-    """Predict the batch size that fills the first of the memories, or infinity if none fills up.
+    """Predict the batch size at which the first memory, such as that of a GPU, is full.
 
     `fits` has the sizes that fit in ascending order. The use of each memory is extrapolated by a line through two of
     them: the largest one, and the next one that is at most half of it. With closer sizes, small deviations would
-    influence the slope too much.
+    influence the slope too much. Returns infinity if fewer than two sizes fit or no memory use grows with the size.
     """
     if len(fits) < 2:
         return math.inf

@@ -23,13 +23,13 @@ _ROOT = Path("/sys/fs/cgroup")
 class MainMemoryLimit:
     """Limit on the main memory of this process, which is set when the object is created.
 
-    The limit is an equal share of the free memory for each of `workers` processes. Create it before allocating anything
-    large. On Linux, the fraction `reserve` is left free, and allocations beyond the limit fail, so that a trial that
+    The limit is an equal part of the free memory for each of `workers` processes. Create it before allocating anything
+    large. On Linux, the limit is lower by the fraction `reserve`, and allocations beyond it fail, so that a trial that
     needs too much memory stops before the kernel kills a process.
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:
-        """Determine the free memory, and on Linux make this process's allocations beyond its portion fail."""
+        """Determine the free memory, and on Linux make this process's allocations beyond the limit fail."""
         free = min((psutil.virtual_memory().available, *_read_free_in_cgroups())) // workers
         if sys.platform == "linux":
             import resource
@@ -73,14 +73,17 @@ def read_gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
 
 
 def _read_process_bytes(field: str) -> int:
-    """Return the memory `field` in this process's status (proc(5)) in bytes."""
+    """Return the value of a memory field, such as "VmHWM", in /proc/self/status, in bytes."""
     status = Path("/proc/self/status").read_text()
     value_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:"))
     return value_kib * 1024
 
 
 def _read_free_in_cgroups() -> Iterator[int]:
-    """Yield the free memory, in bytes, under the limit of each cgroup version."""
+    """Yield the memory, in bytes, that is free under the limit of the container's cgroup, for each cgroup version.
+
+    Versions that are not mounted or set no limit are left out.
+    """
     for limit_file, usage_file, reclaimable_field in _CGROUPS:
         try:
             limit, used = (_ROOT / limit_file).read_text().strip(), int((_ROOT / usage_file).read_text())

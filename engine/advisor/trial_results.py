@@ -18,7 +18,7 @@ def write_result(folder: str, rank: int, result: object) -> None:
 
 
 def take_results(folder: Path, kind: type[_Result]) -> list[_Result]:
-    """Read the results of all ranks, in order of ranks, and delete their files."""
+    """Read the results of all ranks, decoded to the type `kind`, in order of ranks. Delete their files."""
     results = []
     for file in sorted(folder.glob("result-*"), key=lambda path: int(path.stem.partition("-")[2])):
         results.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=kind))
@@ -27,6 +27,6 @@ def take_results(folder: Path, kind: type[_Result]) -> list[_Result]:
 
 
 def delete_results(folder: Path) -> None:
-    """Delete the results that some ranks have written before their trial failed."""
+    """Delete the results in a trial's folder, which some ranks may have written before another rank failed."""
     for file in folder.glob("result-*"):
         file.unlink()

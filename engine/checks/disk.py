@@ -137,7 +137,7 @@ class RealDisk:
         return find_weights(weights)
 
     def can_reach(self, host: str) -> bool | None:
-        """Return True if the server `host` answers. This may block for `ANSWER_S`."""
+        """Return True if the server with the URL `host` answers within `ANSWER_S`, for which this may block."""
         return _get_or_start_probe(host).wait()
 
 
@@ -145,7 +145,10 @@ class BackgroundDisk(RealDisk):
     """Source of facts that contacts servers in the background. Until a server answers, facts about it are unknown."""
 
     def can_reach(self, host: str) -> bool | None:
-        """Return True if the server `host` has answered, or None until then. The first call starts a request."""
+        """Return True if the server with the URL `host` answers, False if it can't be reached, or None while unknown.
+
+        The first call starts a request in the background.
+        """
         return _get_or_start_probe(host).answer
 
 
@@ -184,7 +187,7 @@ _probes_lock = threading.Lock()
 
 
 def _get_or_start_probe(host: str) -> _ServerProbe:
-    """Return the latest request to the server `host`, or start a new one if it is too old."""
+    """Return the latest request to the server with the URL `host`, or start one if there is none or it is too old."""
     with _probes_lock:
         probe = _probes.get(host)
         if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
@@ -193,7 +196,7 @@ def _get_or_start_probe(host: str) -> _ServerProbe:
 
 
 def _server_answers(host: str) -> bool:
-    """Return True if the server `host` responds, through the user's proxy if there is one."""
+    """Return True if the server with the URL `host` responds, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen

@@ -1,4 +1,4 @@
-"""Check if torch can use the GPUs of a job, since NVML also lists GPUs that torch can't use."""
+"""Checks that torch can use the GPUs of a job, since NVML also lists GPUs that torch can't use."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ def _visible_uuids(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]
     """Return the UUIDs of the GPUs and MIG instances that are visible with CUDA_VISIBLE_DEVICES=`value`.
 
     Entries after the first invalid one are ignored. If `by_bus` is True, CUDA numbers GPUs by bus, as NVML does. If
-    CUDA's order is unknown, all GPUs are returned if an entry is a number. Source: CUDA C++ Programming Guide, "CUDA
-    Environment Variables".
+    CUDA's order is unknown and an entry is the number of a GPU, the UUIDs of all `gpus` are returned. Source: CUDA C++
+    Programming Guide, "CUDA Environment Variables".
     """
     physical = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(physical) == 1
@@ -209,8 +209,8 @@ def _prohibited_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[O
 def _exclusive_obstacles(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
     """Yield an obstacle for each GPU in exclusive mode that other processes use.
 
-    GPUs are left out if the run waits until these processes have ended. It waits for other runs' workers unless it
-    starts at once, and for other processes if the job says so.
+    GPUs are left out if the run waits in the queue until these processes have ended. A queued run always waits for the
+    workers of other runs, and for other processes if the job's `wait_for_others` is on.
     """
     for gpu in gpus:
         users = [process for process in gpu.processes or () if process.kind != "graphics"]

@@ -46,7 +46,7 @@ def problems(
     """Return all problems with `job`, errors and warnings. Unknown facts cause no problem.
 
     Without `machine` or `report`, checks that depend on the devices or the images are skipped. `chosen` contains the
-    fields that the user has set. If it is None, no warning depends on them.
+    fields that the user has set. If it is None, warnings about fields that the user has or hasn't set are skipped.
     """
     task, strategy = catalogue.task(job.task), catalogue.strategy(job.resolved_strategy)
     is_in_file = job.model_is_file or (task is not None and task.file)

@@ -69,8 +69,8 @@ def validate_search(
     """Validate a request for a search. Returns the search, or None if there are problems, and all problems.
 
     `values` are plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,
-    high, log and step. The fields of the problems are "space.FIELD" and the names of the values. The problems that
-    `job_checks.problems` finds in `job` are not repeated. See there for the other arguments.
+    high, log and step. The field of a problem is "space.FIELD" for a dimension, otherwise the name of the value. The
+    problems that `job_checks.problems` finds in `job` are not repeated. See that function for the other arguments.
     """
     found = _unusable_values(values)
     name = _validate_name(values, found)
@@ -222,7 +222,10 @@ def _confirm_problems(confirm: int, goals: tuple[Goal, ...], space: Mapping[str,
 def _validate_devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
-    """Return the devices of a search, and the number of devices for each trial. Problems are added to `found`."""
+    """Return the devices of a search, by default the job's, and the number of devices for each trial, by default 1.
+
+    Problems are added to `found`.
+    """
     requested = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
     if not isinstance(requested, list | tuple) or not all(isinstance(device, str) for device in requested):

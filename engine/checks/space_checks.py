@@ -29,9 +29,9 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
 
 
 def list_grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """Return all values of a dimension for a grid search.
+    """Return all values of a dimension for a grid search. The step of a range of integers is 1 by default.
 
-    Returns None for a range without steps, or with more than `MAX_COMBINATIONS` values.
+    Returns None for another range without a step, and for more than `MAX_COMBINATIONS` values.
     """
     if isinstance(dimension, Choices):
         return dimension.values
@@ -139,9 +139,10 @@ def _parse_choices(name: str, field: Field, given: Any, found: list[Problem]) ->
 
 
 def _convert_value(problem_field: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
-    """Convert a value to the type of a job field. The text "none" clears an optional field.
+    """Convert the value `given` for the job field or option `name` to its type. The text "none" clears it if allowed.
 
-    Values of options are only validated. Problems are added to `found`, with `problem_field` as their field.
+    The value of an option is validated, but not converted. Problems are added to `found`, with `problem_field` as their
+    field. Returns None for an invalid value of a job field.
     """
     if field.optional and given in ("none", ""):
         given = None
@@ -166,7 +167,10 @@ def _example_values(field: Field) -> str:
 def grid_problems(
     space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue
 ) -> Iterator[Problem]:
-    """Yield problems with a grid search: ranges without a usable step, and too many combinations."""
+    """Yield problems with a grid search: ranges without a usable step, and too many combinations.
+
+    `combinations` is the number of combinations of the values in `space`.
+    """
     for name, dimension in space.items():
         if list_grid_values(dimension, field_of(job, name, catalogue)) is None:
             assert isinstance(dimension, Range)  # choices always have values

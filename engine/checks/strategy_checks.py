@@ -1,4 +1,4 @@
-"""Check if a strategy fits the job's devices, batch, model, stages and options."""
+"""Checks of a strategy: if it fits the job's devices, batch, model, stages and options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _device_count_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 def _replica_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """Return a problem if the devices can't be divided into equal replicas with at least two devices each.
 
-    `_device_count_problems` reports too few devices for any number of replicas.
+    Return [] if there are too few devices for the strategy, which `_device_count_problems` reports.
     """
     count, replicas = len(job.parallel.devices), job.parallel.replicas
     if not strategy.has_replicas or count < strategy.min_devices:
@@ -67,7 +67,7 @@ def _replica_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _batch_size_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems with dividing a batch among devices, for gradient accumulation, and into microbatches."""
+    """Return the problems with dividing a batch among devices, into accumulated parts, and into microbatches."""
     batch, accumulation = job.training.batch_size, job.training.accumulation
     if strategy.splits_model:
         return _stage_batch_problems(job, strategy) if job.parallel.devices else []
@@ -189,7 +189,7 @@ def _count_separate_parts(job: Job, strategy: StrategyEntry) -> int:
 def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
     """Return True if BatchNorm computes its statistics over the batches of all devices.
 
-    A frozen backbone has frozen statistics, and SyncBatchNorm runs on GPUs only.
+    This requires several GPUs, and a backbone that isn't frozen, since a frozen backbone computes no statistics.
     """
     is_on = job.parallel.sync_batchnorm and "sync_batchnorm" in strategy.fields and not job.model.freeze_epochs
     return is_on and len(job.parallel.devices) > 1 and any(map(is_gpu, job.parallel.devices))
@@ -229,9 +229,9 @@ def _stage_batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _microbatch_problems(job: Job, arrangement: Layout) -> list[Problem]:
-    """Return a problem if the pipeline schedule can't use the number of microbatches.
+    """Return a problem if the pipeline schedule can't use the job's number of microbatches.
 
-    If the job sets none, return a problem if there is no valid number.
+    If the job leaves the number to Footplate, return a problem if no number is valid.
     """
     schedule, devices, count = job.parallel.pipeline_schedule, arrangement.group, job.parallel.microbatches
     part_count = arrangement.replicas * job.training.accumulation
@@ -261,9 +261,9 @@ def _microbatch_problems(job: Job, arrangement: Layout) -> list[Problem]:
 
 
 def _stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arrangement: Layout) -> list[Problem]:
-    """Return the problems with splitting the model into stages.
+    """Return a problem if the model can't be split, or not into as many stages as the strategy needs.
 
-    The split points of a model file are unknown here, so `model` is None and nothing is reported.
+    Nothing is reported if `model` is None, as for a model file, whose split points are unknown.
     """
     if model is None:
         return []

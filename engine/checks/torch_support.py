@@ -1,4 +1,4 @@
-"""Check if the installed torch build supports a machine's driver and GPUs, and find builds that do."""
+"""Checks that the installed torch build supports a machine's driver and GPUs, and a search for builds that do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose default models, and check pretrained weights: availability, license, and alternatives."""
+"""Choice of default models, and checks of pretrained weights: availability, license, and alternatives."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class ModelChoice(NamedTuple):
 
 
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
-    """Choose a default model of `task` that suits the device and whose weights are available.
+    """Choose the first default model of `task` that suits the device and whose weights are available.
 
-    The first such model is chosen, or else the last default, even if its weights are unavailable. The reason is then the
-    problem with the default before it. A server that has not answered counts as unreachable, and servers for later models
-    are not contacted. The model is "" if the task has no defaults.
+    If there is none, the last default is chosen, and the reason explains why the default before it can't be used. A
+    server that has not answered yet counts as unreachable. No server is contacted for defaults after the chosen one.
+    The model is "" if the task has no defaults.
     """
     if not task.defaults:
         return ModelChoice("", "", "")
@@ -120,10 +120,11 @@ BYTES_PER_PARAMETER = 4
 def weights_problems(
     job: Job, catalogue: Catalogue, disk: Disk, *, chosen: Collection[str] | None = None
 ) -> list[Problem]:
-    """Return the problems with the pretrained weights that a job uses, or would use if they were available.
+    """Return the problems with a job's pretrained weights, which may be unknown, unavailable or non-commercial.
 
-    `chosen` contains the fields that the user has set, or is None if they are unknown. Unavailable weights are not
-    reported if the user has turned `pretrained` off or chosen a recipe without pretrained weights.
+    If the job's `pretrained` is off because the weights are unavailable, a warning is returned, unless the user has
+    turned it off or chosen a recipe without pretrained weights. `chosen` contains the fields that the user has set. If
+    it is None, they are unknown, and there is no such warning.
     """
     if job.model.weights_file or job.checkpoints.resume_from or not _model_exists(job, catalogue):
         return []
@@ -249,7 +250,10 @@ def _format_size(
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Return True if the job's model is in the catalogue, from timm or a file, so that other checks don't report it."""
+    """Return True if the job's model is in the catalogue, is named as a model of timm, or is a file.
+
+    For a task that requires a file, only a file counts. Other checks report a model that doesn't exist.
+    """
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)

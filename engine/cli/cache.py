@@ -24,7 +24,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Apply `--limit` and `--clear` to the cache of decoded images, and list the cached datasets."""
+    """Apply `--limit` and `--clear` to the cache of decoded images, and list the cached datasets. Returns an exit code."""
     try:
         if options.limit is not None:
             if not 0 <= options.limit < 1e6:

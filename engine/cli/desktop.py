@@ -30,7 +30,7 @@ def add_desktop(parser: argparse.ArgumentParser) -> None:
 
 
 def desktop(options: argparse.Namespace) -> int:
-    """Install or remove Footplate's desktop entry, and print the folder that contains it."""
+    """Install or remove Footplate's desktop entry, and print the folder that contains it. Returns an exit code."""
     if not sys.platform.startswith("linux"):
         return print_error("desktop entries are for Linux desktops; there is nothing to do on this system.")
     folder = data_folder()
@@ -146,9 +146,9 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Make the desktop reload its files if the necessary tools are installed.
+    """Make the desktop reload its files in `folder` by running update-mime-database and update-desktop-database.
 
-    Otherwise, it reloads them at the next login.
+    Without these programs, the desktop reloads them at the next login.
     """
     for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)

@@ -188,7 +188,7 @@ def check_pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _check_weights(folder: str | None) -> Finding:
-    """Return a finding about the pretrained weights in torch's cache `folder`."""
+    """Return a finding about the pretrained weights in torch's cache `folder`, or about none if it is None."""
     cached = sorted(Path(folder, "checkpoints").glob("*.pth")) if folder else []
     if not cached:
         return Finding("limited", "Pretrained weights", "none are cached; they are downloaded when first used")

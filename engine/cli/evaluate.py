@@ -42,7 +42,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluate a run's model, and print its metrics or the comparison with another run."""
+    """Evaluate a run's model, and print its metrics or the comparison with another run. Returns an exit code."""
     require_writable("--csv", options.csv)
     saved = _evaluate_run(options)
     if options.against is not None:
@@ -145,7 +145,7 @@ def _format_classes(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _format_box_errors(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of a detector's errors by their kind."""
+    """Yield the lines of a table of a detector's errors by their kind, or nothing for other models."""
     if not evaluation.box_errors:
         return
     yield ""
@@ -192,7 +192,10 @@ def _get_sort_key(value: Interval | None) -> float:
 
 
 def _format_class_value(value: Interval | None, *, with_interval: bool = False) -> str:
-    """Format a metric of a class as a percentage, with its interval, if it has one, if `with_interval` is True."""
+    """Format a metric of a class as a percentage, or return a dash for None.
+
+    If `with_interval` is True, the metric's confidence interval is added, if it has one.
+    """
     if value is None:
         return NOT_KNOWN
     interval = f" ({_format_interval(value, percent=True)})" if with_interval and value.low is not None else ""

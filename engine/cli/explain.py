@@ -40,7 +40,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Write heat maps for the images and print their paths."""
+    """Write heat maps for the images and print their paths. Returns an exit code."""
     values = inference.read_model_values(options)
     out = options.out or Path(f"explained-{Path(values['run']).name}")
     request = ExplainRequest(

@@ -54,7 +54,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
-    """Write the run as a zip file or a folder, with the doctor's findings, and print what was written.
+    """Write the run as a zip file or a folder, with the output of ``footplate doctor``, and print what was written.
 
     Raises ExportRefused.
     """

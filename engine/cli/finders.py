@@ -35,21 +35,27 @@ def add_finders(commands: Any) -> None:
 
 
 def find_rate(options: argparse.Namespace) -> int:
-    """Print the learning rate that a short range test suggests, with an explanation and a curve of the losses."""
+    """Print the learning rate that a short range test suggests, with an explanation and a curve of the losses.
+
+    Returns an exit code, which is `FAILED` without a suggestion.
+    """
     found: RateFound = children.run_in_child(FinderRequest("rate", _require_valid_job(options)), refused=FAILED)
     print_lines(*([msgspec.json.encode(found).decode()] if options.json else _format_rate(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
-    """Print the tried batch sizes with their memory and speed, and the largest one that fits."""
+    """Print the tried batch sizes with their memory and speed, and the largest one that fits.
+
+    Returns an exit code, which is `FAILED` if no size fits.
+    """
     found: BatchFound = children.run_in_child(FinderRequest("batch", _require_valid_job(options)), refused=FAILED)
     print_lines(*([msgspec.json.encode(found).decode()] if options.json else _format_batch_sizes(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
 def find_split_points(options: argparse.Namespace) -> int:
-    """Print how a strategy divides the job's model into stages.
+    """Print how a strategy divides the job's model into stages. Returns an exit code.
 
     The strategy is the recommended pipeline unless another one is requested. Without a dataset, 1,000 classes are
     assumed, or 10 for `mnist_cnn`.

@@ -62,7 +62,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
 
 
 def hosts(options: argparse.Namespace) -> int:
-    """Change, check or print the list of machines."""
+    """Change, check or print the list of machines. Returns an exit code."""
     found, problem = read_hosts()
     if problem is not None:
         return _report_problems([problem])
@@ -166,7 +166,10 @@ def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
 
 
 def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
-    """Connect to the requested machines, by default to all, and report what keeps them from training together."""
+    """Connect to the requested machines, by default to all, and report what keeps them from training together.
+
+    Returns an exit code.
+    """
     names = [_to_listed_name(name) for name in options.names]
     unknown = [name for name in names if host(name) is None]
     if unknown:
@@ -239,7 +242,7 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def node(options: argparse.Namespace) -> int:
-    """Carry out the action that another machine's Footplate requests by a flag.
+    """Carry out the action that another machine's Footplate requests by a flag. Returns an exit code.
 
     Without such a flag, run this machine's workers of a run, controlled over standard input and output.
     """

@@ -23,7 +23,10 @@ from engine.system.format import duration
 
 
 def runs(options: argparse.Namespace) -> int:
-    """List all runs, newest first. The states of SLURM jobs are queried and recorded before that."""
+    """Print all runs, newest first. Returns an exit code.
+
+    Before that, the states of unfinished SLURM jobs are queried and recorded in the folders of their runs.
+    """
     index = RunIndex()
     summaries = list(
         index.summaries(lambda run_id, error: print_lines(f"{run_id} can't be read: {error}", to=sys.stderr))
@@ -54,7 +57,7 @@ def _format_run_row(run: RunSummary) -> tuple[str, ...]:
 
 
 def catalogue(options: argparse.Namespace) -> int:
-    """List tasks, models and strategies."""
+    """Print tasks, models and strategies. Returns an exit code."""
     entries = load_catalogue()
     if options.json:
         print_lines(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
@@ -92,7 +95,7 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
-    """List all recipes, and the problems with the user's recipe files."""
+    """Print all recipes, and the problems with the user's recipe files. Returns an exit code."""
     found = load_recipes()
     if options.json:
         print_lines(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*found.all, *found.broken)))
@@ -107,7 +110,7 @@ def recipes(options: argparse.Namespace) -> int:
 
 
 def show_recipe(options: argparse.Namespace) -> int:
-    """Print the file of a recipe."""
+    """Print the content of a recipe's file. Returns an exit code."""
     recipe, problems = load_recipes().find(options.recipe)
     if recipe is None:
         for problem in problems:

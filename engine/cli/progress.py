@@ -91,7 +91,8 @@ class ProgressDisplay:
     def _format_status(self, event: StepMetrics) -> str:
         """Format the progress of the training as a status line, with the remaining time.
 
-        The time is estimated from the steps since the first one after the plan, which the first call stores.
+        The time is estimated from the duration of the steps since the first call after the last `Planned` event. That
+        call stores its event for later calls.
         """
         if self._first_step is None:
             self._first_step = event

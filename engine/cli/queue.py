@@ -60,7 +60,7 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """Move, hold, release or remove a queued run, or list all queued runs."""
+    """Move, hold, release or remove a queued run, or print all queued runs. Returns an exit code."""
     try:
         return _change_run(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
@@ -131,7 +131,7 @@ def _change_run(action: str, name: str) -> int:
 
 
 def _change_queue(action: str, run_id: str) -> bool:
-    """Move, hold or release a queued run. Returns False if the run is not in the queue."""
+    """Move a queued run ("up", "down" or "first"), hold it or release it. Returns False if it is not in the queue."""
     match action:
         case "up":
             return run_queue.move(run_id, -1)

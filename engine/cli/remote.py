@@ -66,7 +66,10 @@ def add_fetch(parser: argparse.ArgumentParser) -> None:
 
 
 def fetch_file(options: argparse.Namespace) -> int:
-    """Fetch a file of a run on another machine. If a local copy is incomplete, fetch only its missing bytes."""
+    """Fetch a file of a run on another machine, and print the path of the local copy. Returns an exit code.
+
+    If there is an incomplete local copy, only the missing bytes are fetched.
+    """
     machine, name = split(options.run)
     if machine is None:
         return print_error(f"“{options.run}” does not begin with one of your hosts and a colon.")

@@ -61,7 +61,10 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 
 
 def review(options: argparse.Namespace) -> int:
-    """Print the samples of a run's dataset that need a review, and write them to a CSV file if one is given."""
+    """Print the samples of a run's dataset that need a review, and write them to a CSV file if one is given.
+
+    Returns an exit code.
+    """
     require_writable("--csv", options.csv)
     values = inference.read_model_values(options)
     found = _review(options, values)
@@ -78,7 +81,10 @@ def review(options: argparse.Namespace) -> int:
 
 
 def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
-    """Review the requested evaluations of a run. If there are none, evaluate the run first, or cross-validate it."""
+    """Review evaluations of a run: a new cross-validation or the named evaluation if requested, otherwise the latest.
+
+    If the run has no evaluation, it is evaluated first. `values` are fields of the requests.
+    """
     run = RunFolder(values["run"])
     folders: tuple[str, ...] = ()
     if options.cross_validate is not None:
@@ -232,10 +238,11 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 
 
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
-    """Train a fold and evaluate its last weights. Returns the folder of the evaluation. Raises CommandError.
+    """Train the job `fold`, which holds out a fold, and evaluate its last weights on the held-out images.
 
     A completed run with the same job, and its evaluation, are reused. The best weights are not used, since they were
-    selected by the held-out images. `values` are request fields.
+    selected by the held-out images. `values` are fields of the `EvaluateRequest`. Returns the folder of the evaluation.
+    Raises CommandError.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:

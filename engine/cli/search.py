@@ -88,7 +88,7 @@ def search(options: argparse.Namespace) -> int:
 
 
 def _execute_action(options: argparse.Namespace) -> int:
-    """Carry out the requested action on an existing search: show, stop or continue it, or train its best settings."""
+    """Show, stop or continue an existing search, or train its best settings, as requested. Returns an exit code."""
     folder = SearchFolder(searches_folder() / Path(options.space).name)
     requested = folder.search()
     if requested is None:
@@ -131,7 +131,7 @@ def _follow_or_detach(folder: SearchFolder, requested: Search, options: argparse
 
 
 def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
-    """Print each finished trial until the search ends.
+    """Print each finished trial until the search ends, and then the search. Returns an exit code.
 
     The first Ctrl+C stops the search, and the second one detaches from it.
     """
@@ -276,9 +276,10 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
-    """Build the search that the SPACE.toml and the flags describe. Returns it, or None, and all problems with it.
+    """Build the search that the SPACE.toml and the flags describe.
 
-    `options` is changed: the name of the search is removed from it, and its devices become those of one trial.
+    Returns the search, or None if it is invalid, and all problems with it. `options` is changed: the name of the search
+    is removed from it, and its devices become those of one trial.
     """
     values, found = _read_space_file(options) if options.space else ({}, [])
     if found:
@@ -339,7 +340,7 @@ def _read_space_file(options: argparse.Namespace) -> tuple[dict[str, Any], list[
 def _apply_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
     """Override values of the SPACE.toml with those of the flags. Problems are appended to `found`.
 
-    The name in `options` is set to None, because it is that of the search and the job of its trials has no name.
+    `options.name`, the name of the search, is set to None, so that it doesn't become the name of the trials' job.
     """
     for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
@@ -397,9 +398,10 @@ def _parse_number(text: str) -> Any:
 
 
 def _choose_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
-    """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job.
+    """Return the devices that all trials share, from the flag, or else the SPACE.toml, or else the job.
 
-    The result is None if none of them names any, and unchanged if it is not a list, which the validation reports.
+    Returns None if none of these names devices. A value that is not a list is returned as it is, and the validation
+    reports it.
     """
     if options.devices is not None:
         return arguments.split_list(options.devices)

@@ -67,7 +67,10 @@ def add_torchrun(commands: Any) -> None:
 
 
 def torchrun(options: argparse.Namespace) -> int:
-    """Print, for each machine, the torchrun command that the user must run there to train the job."""
+    """Print, for each machine, the torchrun command that the user must run there to train the job.
+
+    Returns an exit code.
+    """
     job, found = validate(options)
     lines: dict[str, str] = {}
     if job is not None and not errors(found):

@@ -111,7 +111,7 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _make_job_without_invalid(values: dict[str, Any], invalid_fields: set[str]) -> Job | None:
-    """Create a job from `values`. If that fails, leave out the invalid fields. Returns None if that fails, too."""
+    """Create a job from `values` or, if they are invalid, from those without `invalid_fields`. Returns None on failure."""
     job, _ = job_from_values(values)
     if job is None:
         job, _ = job_from_values({name: value for name, value in values.items() if name not in invalid_fields})
@@ -175,12 +175,13 @@ def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
     """Add the task that fits the annotations in the folder to `values`, unless a task or a known model is given.
 
-    With a known model, the default task is kept. An unknown name is a mistake. It is then the only problem that is
-    reported if the task fits the folder. Returns the task if it was added.
+    A model name that the catalogue doesn't list is probably misspelled, so the task is added in spite of it. Returns
+    the task if it was added, otherwise None.
     """
     from engine.data.formats.registry import detect_kind  # slow to import
 
     model = str(values.get("model", ""))
+    # Paths of files and names of timm's models, which the catalogue may not list, are not identifiers.
     is_unknown_name = model.isidentifier() and load_catalogue().model(model) is None
     has_known_model = "model" in values and not is_unknown_name
     if "task" in values or has_known_model:
@@ -195,7 +196,7 @@ def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     """Inspect the dataset of a job. Returns None if the folder doesn't exist or can't be inspected.
 
-    A failure is appended to `found`.
+    If the inspection fails, a problem is appended to `found`. Other checks report a missing folder.
     """
     if errors(dataset_problems(job)):
         return None

@@ -58,9 +58,10 @@ class Detached(Exception):  # noqa: N818  (no error)
 
 
 class Watcher:
-    """Reader for a run's events until the end of one execution. It reconnects if necessary.
+    """Reader for a run's events until the end of one execution.
 
-    Each event is passed to `on_line` once.
+    Each event is passed to `on_line` once. If the connection to the supervisor ends before the execution, the watcher
+    reconnects.
 
     Attributes:
         finished: Last event of the execution, or None before it is read.
@@ -98,9 +99,10 @@ class Watcher:
         self._wake_sender.send(b"!")
 
     def follow(self, on_interrupt: Callable[[int], None]) -> None:
-        """Block until the execution has ended. `on_interrupt` is called with the number of each interrupt.
+        """Report events, and block until the execution has ended or its supervisor can't be reached any more.
 
-        The call waits until a supervisor is connected, which can carry out a command.
+        `on_interrupt` is called for each interrupt with its number, counted from 1. Without a connection to a
+        supervisor, which could carry out a command, the calls are delayed until there is one.
 
         Raises:
             Detached: The user interrupted twice while no supervisor was connected.
@@ -158,7 +160,7 @@ class Watcher:
         return True
 
     def _connect(self) -> bool:
-        """Try to connect to the supervisor. Returns False if that fails or if the last attempt was too recent."""
+        """Try to connect to the supervisor. Returns False if that fails or it is too early for another attempt."""
         is_too_early = time.monotonic() < self._retry_at
         if is_too_early and self._is_active():  # once the run has ended, a last attempt is made at once
             return False
@@ -263,7 +265,7 @@ def follow(
     watcher = Watcher(run, print_event, execution=execution, from_n=from_n)
 
     def on_interrupt_count(count: int) -> None:
-        """Handle Ctrl+C number `count`: stop the run, or raise Detached after the second or if it must not stop."""
+        """Handle Ctrl+C number `count`. Stop the run, or raise Detached if `stop_on_interrupt` is False or `count` > 2."""
         if not stop_on_interrupt or count > 2:
             raise Detached
         watcher.request_stop()
@@ -288,18 +290,18 @@ def follow(
 
 
 def attach(options: argparse.Namespace) -> int:
-    """Print the events of a run from the beginning, and follow it if it is active."""
+    """Print the events of a run from the beginning, and follow it if it is active. Returns an exit code."""
     run = require_any_run(options.run)
     return follow(run, json=options.json, stop_on_interrupt=False)
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Stop a run and wait until its devices are free."""
+    """Stop a run and wait until its devices are free. Returns an exit code."""
     return _send_and_await_end(options, Stop())
 
 
 def pause(options: argparse.Namespace) -> int:
-    """Pause a run and wait until its devices are free."""
+    """Pause a run and wait until its devices are free. Returns an exit code."""
     return _send_and_await_end(options, Pause())
 
 
@@ -365,9 +367,10 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 
 
 def require_any_run(name: str) -> RunFolder:
-    """Return a run on this machine, or a local copy of the run "HOST:RUN", which is then kept up to date.
+    """Return the run called `name` on this machine, or a local copy of it if the name is "HOST:RUN".
 
-    The name of a run on this machine may also contain a colon. Raises CommandError.
+    The copy is kept up to date until this process exits. A run on this machine takes precedence, since its name may
+    contain a colon, too. Raises CommandError if there is no such run or it can't be copied.
     """
     machine, name_there = remote.split(name)
     if machine is None or find_run(name) is not None:
@@ -392,7 +395,10 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 
 def save(options: argparse.Namespace) -> int:
-    """Make a run that can't save its last state save it in another folder, and print the result."""
+    """Make a run that can't save its last state save it in another folder, and print the result.
+
+    Returns an exit code.
+    """
     run = require_run(options.run)
     try:
         code, text = _save_elsewhere(run, make_encodable(os.path.abspath(os.path.expanduser(options.to))))

@@ -106,7 +106,10 @@ class _Advisor:
         return self._remaining_s - REHEARSAL_SHARE / 2 * self._request.seconds
 
     def run(self) -> None:
-        """Estimate all setups, try the promising ones, and time a short run with the fastest. Raises RequestError."""
+        """Estimate all setups, try the promising ones, and time a short run with the fastest.
+
+        The results are stored in `state`. Raises RequestError if the job's model or data can't be loaded.
+        """
         state, job = self.state, self._request.job
         self._report("Loading PyTorch")
         before = time.monotonic()
@@ -200,7 +203,10 @@ class _Advisor:
         state.ended_by = "settled"
 
     def _try_round(self, round_index: int, folder: Path) -> bool:
-        """Try each contender of a round. Return False if time ran out before the end of the round."""
+        """Try each contender of a round. Return False if time ran out before the end of the round.
+
+        Untried contenders that can't be the fastest are left out.
+        """
         queue = self._select_contenders(round_index)
         while queue:
             contender = queue.pop(0)
@@ -241,10 +247,10 @@ class _Advisor:
         return [*promising_variants, *running, *self._find_one_device_repeat()]
 
     def _find_one_device_repeat(self) -> list[Contender]:
-        """Return a list with the contender on one device if a trial must check its measurement, otherwise [].
+        """Return the contender on one device, as a list, if its only trial seems to have been delayed, otherwise [].
 
-        This is the case if the fastest contender is more than `SUPERLINEAR` times as fast per device, and the contender
-        on one device was tried once and then dropped.
+        It seems so if the speed per device of the fastest contender is more than `SUPERLINEAR` times the speed on one
+        device. A contender that was tried more than once, or will be tried again anyway, is not returned.
         """
         alone, best = self.state.fastest_on_one_device, rank(self.state.contenders)[0]
         # Measured contenders are tried again anyway.
@@ -289,11 +295,13 @@ class _Advisor:
             self._queue_setup(contender.setup)
 
     def _create_replacement(self, failed: Contender) -> list[Contender]:
-        """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
+        """Choose a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
-        It is the first variant whose estimate is unknown, or lower by the factor `ESTIMATE_MARGIN`. If there is none
-        and no contender has fitted yet, it is the second of all variants, to save a trial, or the only one. Otherwise,
-        the list is empty. The replacement is counted in `state.considered`.
+        The variants of `failed` that were not tried yet are considered in order. The first one is chosen whose estimate
+        is unknown, or lower than that of `failed` by the factor `ESTIMATE_MARGIN`. If all estimates are too similar and
+        no contender has fitted in memory yet, the second variant is chosen, or the only one.
+
+        Returns a list with the chosen contender, which is counted in `state.considered`, or [].
         """
         state = self.state
         known_jobs = {each.setup.job for each in (*state.contenders, *state.queue)}
@@ -306,6 +314,7 @@ class _Advisor:
 
         suitable = list(filter(is_clearly_smaller, variants))
         if not suitable and not any(each.steps for each in state.contenders):
+            # The first variant needs nearly as much memory as `failed`, so a trial of it would probably fail, too.
             suitable = variants[1:] or variants
         replacement = suitable[:1]
         state.considered += len(replacement)
@@ -350,8 +359,8 @@ class _Advisor:
     def _may_be_fastest(self, contender: Contender) -> bool:
         """Return True if a lower bound for the contender's step time does not exceed the fastest measured step.
 
-        If setups with the same strategy and number of devices were measured, the bound is raised accordingly. The result
-        is always True with bf16, for which the computing time is not predicted.
+        For a variant, the bound is raised if all measured setups with the same strategy and number of devices were
+        slower than their own bounds. The result is always True with bf16, for which the computing time is not predicted.
         """
         job = contender.setup.job
         if job.precision.name == "bf16":
@@ -385,7 +394,7 @@ class _Advisor:
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._request.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
-        """Train and validate briefly with the fastest contender in the remaining time, and store the durations."""
+        """Train and validate briefly with the contender `best` in the remaining time. Store the durations in `state`."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
         phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_DIVISOR))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))

@@ -116,13 +116,14 @@ def _scale_to_epochs(row: Candidate, epochs: int) -> Candidate:
 def create_answer(state: AdviceState) -> Advice:
     """Create the advisor's answer from the measurements in `state`.
 
-    If the fastest contender was marked as slower, it is marked as measured.
+    If the state of the fastest contender is "slower", because it was dropped before the others turned out to be slower
+    still, its state is set to "measured".
     """
     tried = rank(state.contenders)
     fastest = tried[0] if tried and tried[0].steps else None
     fits = fastest is not None
     if fastest is not None and fastest.state == "slower":
-        fastest.state, fastest.why = "measured", ""  # a later trial has slowed the faster one down
+        fastest.state, fastest.why = "measured", ""
     table, left_out = tuple(map(state.create_row, tried)), state.group_left_out()
     if fits:
         sentence = explain_ranking(state.request.job, state.catalogue, table)

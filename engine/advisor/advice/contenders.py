@@ -86,11 +86,11 @@ class Contender:
 
 
 def half_width(steps: Sequence[float]) -> float:
-    """Return half the width of the confidence interval for the median of `steps`, in seconds.
+    """Return half the width of the confidence interval, at the level `CONFIDENCE`, for the median step duration.
 
+    `steps` are the durations of steps in seconds, and so is the result. Outliers above twice the median are ignored.
     For normally distributed values, the standard error of a median is 1.253 times that of the mean. Student's t is
-    approximated by the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the
-    median are ignored.
+    approximated by the first correction to the normal quantile (Abramowitz and Stegun 26.7.5).
     """
     median = statistics.median(steps)
     typical = [each for each in steps if each < 2 * median]

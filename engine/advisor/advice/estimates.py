@@ -130,8 +130,8 @@ def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint:
     """Derive a calibration from the memory that a trial of `job` has used.
 
     The difference from the estimate is attributed to the activations as long as their scale stays between `MIN_SCALE`
-    and `MAX_SCALE`, and the rest to other memory. If the activations are small, all of it is attributed to other
-    memory.
+    and `MAX_SCALE`, and the rest to other memory. If the activations are estimated to take less than the fraction
+    `MIN_ACTIVATIONS` of the used memory, the full difference is attributed to other memory.
     """
     total = estimate_bytes(job, strategy, footprint, UNCALIBRATED)
     without_activations = estimate_bytes(job, strategy, footprint, Calibration(scale=0.0))
@@ -146,9 +146,10 @@ def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured parts of a step with the full batch on one device."""
+    """Measured time of a step with the full batch on one device, speed of the link, and sizes of the parameters."""
 
     step_s: float
+    """Median duration of a step in seconds."""
     min_s: float
     """Duration of the shortest measured step in seconds."""
     fixed_s: float

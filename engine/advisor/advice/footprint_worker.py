@@ -111,9 +111,9 @@ def _measure_activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> 
 
 
 def _measure_bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
-    """Return the size of the activations with bf16 as a fraction of the activations `plain`.
+    """Return the size of an image's activations with bf16, divided by their size in `plain`, with the job's precision.
 
-    It is 1 if it is unknown.
+    `shape` is the shape of a sample. Returns 1 if one of the sizes is unknown.
     """
     with_bf16 = _measure_activations(model, job.with_fields(precision="bf16"), shape)
     if with_bf16 is None or plain is None or not plain.per_image:

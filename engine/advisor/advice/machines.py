@@ -52,9 +52,9 @@ def last_bucket_bytes(gradients: Iterable[int]) -> int:
 
 
 def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
-    """Return the duration of a ring all-reduce in seconds.
+    """Return the duration of a ring all-reduce of `sent_bytes` bytes, in seconds.
 
-    It consists of 2 (n - 1) rounds with 1/n of the bytes each (Patarasuk and Yuan 2009).
+    With n machines, it consists of 2 (n - 1) rounds with 1/n of the bytes each (Patarasuk and Yuan 2009).
     """
     if machines == 1:
         return 0.0
@@ -65,7 +65,7 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
 def step_s(step: Step, machines: int, network: Network) -> float:
     """Return the duration in seconds of `step` if its batch is divided among several machines.
 
-    Gradients are sent during the backward pass.
+    Gradients are assumed to be sent during the backward pass, except those in DDP's last bucket.
     """
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)

@@ -166,9 +166,10 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _time_steps(
     trial: _Trial, spec: WorkerSpec, batches: Iterator[Batch | None], *, warm_up: int
 ) -> tuple[list[float], float | None]:
-    """Time steps, and measure the power of the GPUs meanwhile.
+    """Time steps as the trial's request specifies, and measure the power of the GPUs meanwhile.
 
-    Returns the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown.
+    The first `warm_up` steps are not timed. Returns the duration of each timed step in seconds, and the mean power in
+    watts, or None if it is unknown. All ranks call it together.
     """
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)  # one step, which creates the optimizer's state
     checkpoint = trial.copy_state()  # occupies memory like the copy for a checkpoint
@@ -196,7 +197,10 @@ def _backward_fraction(times: Times | None) -> float | None:
 
 
 def _time_batch_size(trial: _Trial, size: int) -> float | None:
-    """Return the median duration of steps with a global batch of `size`, in seconds, or None if none was timed."""
+    """Return the median duration of steps with a global batch of `size`, in seconds, or None if none was timed.
+
+    All ranks call it together.
+    """
     batch = next(iterate_repeated_batches(trial.prepared, trial.reporter))
     if batch is not None:
         count = max(MIN_IMAGES, size // trial.strategy.data_world)
@@ -209,7 +213,8 @@ def _time_batch_size(trial: _Trial, size: int) -> float | None:
 def _measure_loading(trial: _Trial) -> float | None:
     """Return the images per second that the loaders of all ranks deliver after the images have been decoded once.
 
-    Returns None if a rank lacks the memory to cache the images. A run then caches them on disk.
+    Returns None if a rank lacks the memory to cache the images, which a run would cache on disk, and on ranks that load
+    no data. All ranks call it together.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.create_train_loader()
@@ -247,9 +252,9 @@ def _load_batch(batches: Iterator[Batch | None]) -> bool:
 
 
 def _rehearse(trial: _Trial) -> Rehearsal:
-    """Train, validate and save the state as in a run, and return the durations.
+    """Train, validate and save the state as in a run, and return the durations. All ranks call it together.
 
-    Images are loaded as in a run. The first ones are repeated to measure steps with images that are already decoded.
+    Images are loaded as in a run. The first batches are repeated to time steps with images that are already decoded.
     """
     limit_s, dataloaders = trial.request.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
@@ -281,10 +286,14 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 
 def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
-    """Run the validation twice. Return the duration of the second one in seconds, and its completed fraction.
+    """Run the validation twice, and time the second one, for which the images are already decoded.
 
-    The duration is extrapolated to a complete validation. If the first validation takes too long, there is no second
-    one, and the results are those of the first.
+    A validation ends early after the request's `rehearse_s` seconds. If the first one does, it is not repeated. All
+    ranks call it together.
+
+    Returns:
+        Duration of the last validation in seconds, extrapolated if it ended early, and the fraction of it that was
+        completed.
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.create_metric(), trial.prepared.dataloaders.create_predictions()
@@ -314,7 +323,10 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
 
 
 def _time_saving(trial: _Trial) -> float:
-    """Return the time that writing a checkpoint to disk takes, in seconds. Rank 0 writes and deletes a file for this."""
+    """Return the time that writing a checkpoint to disk takes, in seconds. All ranks call it together.
+
+    Rank 0 writes a file for this, and deletes it.
+    """
     started, spec = time.perf_counter(), trial.strategy.spec
     state = trial.copy_state()
     if spec.rank == 0:
@@ -327,9 +339,10 @@ def _time_saving(trial: _Trial) -> float:
 
 
 def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Train for at most `seconds`, and return the duration of each step, including loading its batch.
+    """Train until `seconds` have passed or `batches` ends, and return the duration of each step in seconds.
 
-    The first duration also includes the start of the loader.
+    A duration includes the loading of the batch, and the first one also the start of the loader. All ranks call it
+    together.
     """
     durations: list[float] = []
     started = before = clock(trial.strategy.device)
@@ -346,7 +359,10 @@ def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> li
 
 
 def _measure_link(trial: _Trial) -> LinkSpeed | None:
-    """Measure the link between the ranks with small and large all-reduces. Return None without a process group."""
+    """Measure the link between the ranks with small and large all-reduces. All ranks call it together.
+
+    Returns None without a process group.
+    """
     if not dist.is_initialized():
         return None
     device, ranks = trial.strategy.device, dist.get_world_size()

@@ -44,7 +44,10 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
 
 
 def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout_s: float) -> None:
-    """Run a trial of at most `timeout_s` seconds, and store its result and the new state in `contender`."""
+    """Run a trial of at most `timeout_s` seconds, and store its measurements in `contender`.
+
+    The contender's state is set to "measured", "slower", "too_large" or "failed".
+    """
     started, contender.state = time.monotonic(), "trying"
     outcome = _run_trial(_create_trial_job(contender.setup.job), request, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
@@ -108,7 +111,7 @@ def _run_trial(
 
 
 def _merge(before: RankMeasurements, now: RankMeasurements) -> RankMeasurements:
-    """Return the measurements `now`. Those that were not repeated in the latest trial are taken from `before`."""
+    """Return the measurements `now` of the latest trial. Those that it did not make are taken from `before`."""
     return msgspec.structs.replace(
         now,
         link=now.link or before.link,

@@ -94,7 +94,10 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
 
 
 def _build_model(job: Job) -> tuple[nn.Module, int]:
-    """Return the job's model with new weights, and the number of channels of its images."""
+    """Return the job's model with new weights, and the number of channels of its images.
+
+    Without a dataset, usual numbers of classes and channels are assumed. Raises RequestError.
+    """
     classes, channels = NO_DIGITS if job.model.name == MNIST_CNN else NO_DATASET
     try:
         if job.data.dataset:
@@ -111,15 +114,16 @@ def _build_model(job: Job) -> tuple[nn.Module, int]:
 def _measure_rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[RankCosts]:
-    """Measure the costs on each of the `group` ranks of a replica, with microbatches of `shape`.
+    """Measure the costs of the model's parts on each of the `group` ranks of a replica, with microbatches of `shape`.
 
-    If several ranks have the same device, it is measured once.
+    `traces` describes the computation of `model`. If several ranks have the same device, it is measured once. Raises
+    RequestError if the model fails on such a microbatch.
     """
     distinct = list(dict.fromkeys(job.parallel.devices[:group]))
     costs: dict[str, RankCosts] = {}
 
     def report_progress(index: int, fraction: float) -> None:
-        """Report the progress of measuring the device with this index in `distinct`, and of the whole."""
+        """Report the progress after the given fraction of the measurements on the distinct device `index`."""
         activity = "Measuring on the CPU"
         if is_gpu(distinct[index]):
             activity = f"Measuring on GPU {index + 1} of {len(distinct)}"
@@ -178,7 +182,10 @@ def _measure_seconds_per_byte(sender: torch.device, receiver: torch.device) -> f
 
 
 def _time_gloo_send() -> float:
-    """Return the time to send `TRANSFER_BYTES` between two members of a gloo group in this process, in seconds."""
+    """Return the time to send `TRANSFER_BYTES` between two members of a gloo group in this process, in seconds.
+
+    Except on Windows, this sets the environment variable GLOO_SOCKET_IFNAME to the loopback interface.
+    """
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()
@@ -186,7 +193,7 @@ def _time_gloo_send() -> float:
     load, answer = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
 
     def receive() -> None:
-        """Receive each load as the other member of the group, and send a byte back."""
+        """Join the group as the second member, receive each transfer, and acknowledge it with a byte."""
         group: Any = dist.ProcessGroupGloo(store, receiver_rank, 2, TRAVEL_TIMEOUT)
         received = torch.empty_like(load)
         for _ in range(TIMED_TRANSFERS):

@@ -238,7 +238,8 @@ class Driver:
     def _start_next(self, devices: tuple[str, ...]) -> None:
         """Start the next trial that is not a repeat on `devices`. Raises OSError.
 
-        If there are no more settings, record that. If no settings are possible, set `_end_cause`.
+        If all combinations of settings have been tried, set `_is_exhausted`. If no valid settings are found, set
+        `_end_cause`, which ends the search.
         """
         number = max(self._handles, default=-1) + 1
         chosen = self._choose_settings(number, devices)
@@ -334,7 +335,7 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Determine the best trials and the importance of fields again if a trial has ended since the last call."""
+        """Update the best trials and the importance of fields if a trial has ended since the last call."""
         current_state = sum(handle.ended for handle in self._handles.values()), self._to_confirm
         if current_state != self._ranked_state:
             self._ranked_state = current_state

@@ -85,9 +85,10 @@ class Study:
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
     def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
-        """Return True if the trial `number` should be stopped early, judging by its latest result.
+        """Decide if the trial `number` should be stopped early because of its latest result.
 
-        Also returns the attributes that Optuna has set on the trial.
+        Returns:
+            True to stop the trial, and the system attributes that Optuna has set on it.
         """
         pruner = self._create_pruner()
         study = self._build_study(known, pruner=pruner)
@@ -95,7 +96,10 @@ class Study:
         return is_pruned, study.trials[number].system_attrs
 
     def compute_importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
-        """Return the importance of each varied field for good results by the first goal, in descending order."""
+        """Return the importance of each varied field for good results by the first goal, in descending order.
+
+        The result is empty if too few trials are complete, or if all have the same result.
+        """
         if len(self._search.goals) > 1:
             first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
             rows = [
@@ -112,7 +116,7 @@ class Study:
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
     def compute_front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
-        """Return the numbers of the completed trials on the Pareto front: no other trial is better by all goals.
+        """Return the numbers of the completed trials on the Pareto front, to which no other trial is superior.
 
         For a single goal, this is the best trial.
         """
@@ -208,7 +212,7 @@ class Study:
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
     def job_settings(self) -> dict[str, Any] | None:
-        """Return the values of the varied fields in the search's job.
+        """Return the values that the varied fields have in the search's job, by name.
 
         Returns None if one of the values is outside the search space.
         """
@@ -232,7 +236,10 @@ class Study:
 
 
 def _get_job_value(job: Job, name: str, field: Any) -> Any:
-    """Return the job's value for a name in the search space: a field, or an option described by `field`."""
+    """Return the job's value of the field or option called `name` in the search space.
+
+    `field` describes the option. Its default is returned if the job doesn't set the option.
+    """
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)
     return job.value(name)
@@ -262,5 +269,5 @@ def _encode(value: Any) -> CategoricalChoiceType:
 
 
 def _decode(value: CategoricalChoiceType) -> Any:
-    """Undo `_encode`. Tuples become lists."""
+    """Convert the result of `_encode` back to the original value. Tuples become lists."""
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value

@@ -212,9 +212,10 @@ class TrialHandle:
         return self.row != before
 
     def send(self, command: Command) -> None:
-        """Send a command to the trial's run.
+        """Send a command to the trial's run, unless it is the last command that was sent.
 
-        The same command is sent only once, since a repeated one would end the run without a last checkpoint.
+        A repeated command would end the run without a last checkpoint. If the supervisor can't be reached, nothing
+        happens, and the caller should call this again later.
         """
         now = time.monotonic()
         if command == self._last_sent or now < self._send_at:
@@ -231,9 +232,9 @@ class TrialHandle:
             self.trial = trial
 
     def resume(self, devices: tuple[str, ...], start: Callable[[RunFolder], None]) -> None:
-        """Resume the trial's run from its last checkpoint on `devices`, by calling `start`.
+        """Resume the trial's run from its last checkpoint on `devices`, by calling `start` with its folder.
 
-        If the run was interrupted too often, the trial fails instead. Raises OSError.
+        If the run was interrupted too often, or its job is invalid, the trial fails instead. Raises OSError.
         """
         if self.row.state == "interrupted":
             if not self.restarts_left:

@@ -42,7 +42,10 @@ class Epoch:
         return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
 
     def add(self, metrics: StepMetrics, steps: int) -> None:
-        """Add means over `steps` training steps. If the loss is not finite, they are ignored."""
+        """Add the metrics of `steps` training steps, of which `metrics` has the means. Ignore a loss that isn't finite.
+
+        The accuracy is ignored together with the loss. The number of the last step is updated in any case.
+        """
         self.step = metrics.step
         if not math.isfinite(metrics.loss):
             return

@@ -1,4 +1,4 @@
-"""Explain why a strategy trains a job fastest, and suggest how a job fits into memory."""
+"""Explanations of why a strategy trains a job fastest, and of how a job can fit into memory."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def explain_failure(table: Sequence[Candidate], left_out: Sequence[SkippedCandid
 
 
 def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return a sentence for each configuration that fits into memory, fastest first.
+    """Return a sentence for each candidate that fits into memory, fastest first, or general advice if none fits.
 
-    Called for jobs that don't fit on one device.
+    It is called for jobs that don't fit on one device.
     """
     measured = [row for row in table if row.images_per_second]
     if not measured:
@@ -113,7 +113,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
-    """Return a sentence with the speed of `other` relative to `best`, and the reason why it is slower."""
+    """Return a sentence with the speed of `other` relative to `best`, and the reason, if known, why it is slower."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
     ratio = _get_speed(other) / _get_speed(best)

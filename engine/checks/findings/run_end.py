@@ -149,7 +149,7 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and the costs of the epochs before and after it.
+        """Mean of the best cost and the costs of the epochs directly before and after the best one.
 
         If the costs are pure noise, this mean is close to the other costs, unlike the best cost.
         """
@@ -182,10 +182,7 @@ class _Run:
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create an instance from the history of a run.
-
-        Returns None if there are too few validations for a diagnosis.
-        """
+        """Create an instance from the history of a run of `job`, or return None if it has too few validations."""
         measured = {name for epoch in history.epochs.values() for name in epoch.measures}
         known = {measure.id: measure for measure in task.metrics if measure.id in measured}
         if not known:
@@ -230,8 +227,9 @@ class _Run:
 def _check_learning(run: _Run) -> Verdict | None:
     """Return a diagnosis if the run has learned nothing, otherwise None.
 
-    Classifiers are compared with chance. For other tasks, whose metrics have no chance level, the training loss must
-    have stayed, and the metric must be near zero, or flat at an unusual learning rate.
+    Classifiers are compared with chance. Metrics of other tasks have no chance level. Such a run has learned nothing if
+    its training loss hasn't decreased, and its best metric is near zero or, with an unusual learning rate, hasn't
+    improved either.
     """
     losses = run.losses
     if len(losses) < MIN_EPOCHS or losses[0] == 0:  # a loss of 0 can't decrease
@@ -249,7 +247,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a verdict if a classifier is not better than predicting only the most frequent class."""
+    """Return a diagnosis if a classifier is not better than predicting only the most frequent class, otherwise None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -407,9 +405,10 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _predict_worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict how many more epochs are worthwhile, assuming that the gains shrink exponentially.
+    """Predict how many more epochs will each reduce the cost by at least the fraction `WORTHWHILE_GAIN`.
 
-    `rate` is the latest relative decrease per epoch. The result at most doubles the number of epochs.
+    The gains are assumed to shrink exponentially. `rate` is the latest relative decrease of the cost per epoch. The
+    result is at least 1, and at most the number of epochs in `curve`.
     """
     ratio = DEFAULT_GAIN_RATIO  # of the gain of an epoch to that of the epoch before
     if len(curve.costs) >= STEADY_EPOCHS:

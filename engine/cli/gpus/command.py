@@ -31,7 +31,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
 
 
 def gpus(options: argparse.Namespace) -> int:
-    """Show this machine's devices, once or until Ctrl+C."""
+    """Show this machine's devices, once or until Ctrl+C. Returns an exit code."""
     if options.interval is not None and not options.watch and options.prometheus is None:
         return print_error("--interval needs --watch or --prometheus PORT.")
     try:
@@ -125,7 +125,7 @@ class NvmlReporter:
         self._reported_reason = ("ok", "")  # status and text
 
     def report(self, nvml: Nvml) -> None:
-        """Print NVML's message if the reason for it differs from that of the last call."""
+        """Print NVML's message, if it has one, unless the last call printed a message for the same reason."""
         if nvml.message == sentences.ASKING:
             return  # the first answer is pending
         # Messages about errors contain a growing number of seconds, so they don't identify the reason.

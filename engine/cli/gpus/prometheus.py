@@ -139,7 +139,7 @@ def _escape(value: str) -> str:
 
 
 def _list_clock_reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
-    """Yield each possible reason for reduced clocks, with True if it applies. Yield nothing if this is unknown."""
+    """Yield each possible reason for reduced clocks, with 1 if it applies, else 0. Yield nothing if this is unknown."""
     if gpu.throttled is not None:
         for reason in get_args(Throttle):
             yield reason, reason in gpu.throttled
