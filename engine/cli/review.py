@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -23,7 +24,7 @@ from engine.cli.terminal import (
     write_csv,
 )
 from engine.contract.catalogue import load_catalogue
-from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.evaluation import EvaluateRequest, Evaluation
 from engine.contract.inference.review import MarkedSample, Review, ReviewRequest, decode_review
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -252,8 +253,18 @@ def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
         code = watching.follow(run, json=False, stop_on_interrupt=True)
         if code != COMPLETED:
             raise CommandError(code)
-    finished = [each for each in read_evaluations(run.path) if each.evaluation.split == "val"]
-    if finished:
-        return str(finished[0].folder)
+    for saved in read_evaluations(run.path):
+        if _covers_held_out_images(saved.evaluation, fold):
+            return str(saved.folder)
     request = EvaluateRequest(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
     return str(inference.run_request(request).parent)
+
+
+def _covers_held_out_images(evaluation: Evaluation, fold: Job) -> bool:
+    """Return True if a run's last weights were evaluated on the images that its job `fold` holds out.
+
+    The user may have evaluated the run on other images, or its best weights.
+    """
+    dataset = os.path.realpath(os.path.expanduser(fold.data.dataset))
+    is_same_split = evaluation.split == "val" and os.path.realpath(evaluation.dataset) == dataset
+    return is_same_split and evaluation.checkpoint == "last.pt"
