@@ -109,7 +109,11 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
 
 
 def _name_values(quantities: list[str], values: list[float | None]) -> dict[str, float]:
-    """Return the known values by quantity. After a damaged line, there may be more values than quantities."""
+    """Return the known values by quantity.
+
+    There are more values than quantities if the line that added quantities is damaged. The last values are then left
+    out.
+    """
     return {id_: value for id_, value in zip(quantities, values, strict=False) if value is not None}
 
 

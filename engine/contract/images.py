@@ -102,10 +102,10 @@ def varying_size_fields(job: Job) -> list[str]:
 
 
 def side_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> int:
-    """Return the side length of training images in `epoch`, counted from 1, before a multi-scale change.
+    """Return the side length of training images in `epoch`, counted from 1, without the variation by `multi_scale`.
 
-    It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018,
-    Training ImageNet in 3 hours for 25 minutes).
+    If the job sets `progressive_from`, the length grows linearly from there to `size` over the first two thirds of the
+    epochs (after Howard 2018, Training ImageNet in 3 hours for 25 minutes). Otherwise it is `size`.
     """
     if job.data.progressive_from is None:
         return size
@@ -120,7 +120,8 @@ def side_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LI
 def sides_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> Sequence[int]:
     """Return the side lengths that the batches of `epoch` can have, in ascending order.
 
-    With `multi_scale`, they are the multiples of the step within this fraction of the epoch's side length.
+    These are the multiples of `limits.step` that differ from `side_of_epoch` by at most the fraction `multi_scale` of
+    it. If that is 0 or there are none, `side_of_epoch` is the only one.
     """
     side, change = side_of_epoch(job, size, epoch, limits), job.data.multi_scale
     if not change:

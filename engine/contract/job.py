@@ -321,7 +321,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
 
 
 def _get_type(name: str) -> Any:
-    """Return the type of a job field, or that of the `options`."""
+    """Return the type annotation of the job field `name`, or that of the plug-in options if it is "options"."""
     if name == "options":
         return _OPTIONS_TYPE
     _section, info = _INFO[name]
@@ -370,7 +370,7 @@ def _create_unknown_field_problem(name: str, known: Iterable[str]) -> Problem:
 def _is_unicode(text: str) -> bool:
     """Return True if a text can be encoded as UTF-8, as TOML and JSON require.
 
-    A file name that the system could not decode cannot.
+    File names that are not valid in the file system's encoding contain surrogate escapes, which can't be encoded.
     """
     try:
         text.encode()

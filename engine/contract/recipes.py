@@ -210,7 +210,8 @@ _COUNTED = (
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Values to set if all conditions hold for the user's values and the values set by earlier rules.
 
-    All attributes except the last three are conditions. A condition of None always holds.
+    `set` holds the values, `of_weights` names those that the authors of the weights may override, and `scale` those
+    that are scaled with the batch size. All other attributes are conditions. A condition of None always holds.
 
     Attributes:
         encoder: True to match models that are built on an encoder, the only part with pretrained weights.
@@ -311,7 +312,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return {name: value for name, value in values.items() if name not in idle}
 
     def _apply_rules(self, facts: RecipeFacts) -> tuple[dict[str, Any], dict[str, Scale]]:
-        """Return the values by field, and how some scale with the batch size, after the rules that hold."""
+        """Apply the rules whose conditions hold to the recipe's values.
+
+        Returns:
+            Values by field, not yet scaled, and the scaling of those that depend on the batch size, by field.
+        """
         values, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
             if rule.holds(facts, values):

@@ -91,7 +91,7 @@ class Files(Sequence[str]):
         return self._iterate_paths([os.path.join(folder, b"") for folder in relative_folders])
 
     def _iterate_paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths of the files, with each of their folders replaced by the one at its position in `folders`.
+        """Yield the paths of the files, with `folders` in place of `_folders`, in the same order.
 
         Each folder must end with a path separator.
         """
@@ -108,7 +108,7 @@ class Files(Sequence[str]):
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
         """Yield bytes for a hash that identifies these paths relative to the folder `root`.
 
-        Equal paths give equal bytes only if they were listed and selected in the same way.
+        Two sequences with equal paths give equal bytes only if they were listed and selected in the same way.
         """
         yield b"".join(folder.removeprefix(os.fsencode(root)) for folder in self._folders)
         yield self._names

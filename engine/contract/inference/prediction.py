@@ -126,8 +126,8 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         skipped_count: Number of samples without a result.
         skipped: First `NAMED_SKIPS` skipped files.
         class_counts: Number of images, or of detected objects, with each class.
-        images_per_second: Speed of all devices together since this start, without loading the model. None if there were
-            too few images.
+        images_per_second: Speed of all devices together, without loading the model and without results from an earlier,
+            unfinished execution of the request. None if there were too few images.
         rows: First `SHOWN_ROWS` results.
         finished_at: Seconds since the epoch.
     """

@@ -202,7 +202,7 @@ class CachedImages(Store):
     def _assign_another_row(self, sample: int) -> bool:
         """Assign another row to a sample whose row is invalid. Returns False if there is no space for it.
 
-        This is a row that another process has added for the sample in the meantime, or else a new row.
+        If another process has added a row for the sample in the meantime, that row is assigned, otherwise a new one.
         """
         with self._extending:
             try:

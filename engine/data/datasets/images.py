@@ -61,6 +61,9 @@ class DatasetError(Exception):
 class ImageSet(ABC):
     """Split of images with their targets.
 
+    Targets for single pixels, such as classes, are stored in planes: additional channels of the loaded image, which
+    augmentations move together with it.
+
     Attributes:
         targets: Target of each image, such as its class, int64 [N]. It is not set by subclasses that override
             `targets_of` because images have different numbers of targets.
@@ -82,10 +85,7 @@ class ImageSet(ABC):
     bands: Bands | None = None
     """Conversion of multi-band images (see `engine.data.decoding.tiff`) to channels, or None for ordinary images."""
     planes = 0
-    """Number of planes after the image's channels. A plane is an additional channel that holds a target for each pixel.
-
-    Augmentations move the planes together with the image.
-    """
+    """Number of planes after the image's channels."""
     outside: tuple[int, ...] = ()
     """Value of each plane in the area around the image."""
     extends_edges = False
@@ -102,7 +102,7 @@ class ImageSet(ABC):
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """Return an image and its planes as uint8 [channels + planes, size, size].
+        """Return an image and its planes of targets as uint8 [channels + planes, size, size].
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
@@ -153,13 +153,14 @@ class ImageSet(ABC):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the targets of a batch on its device, in new memory, without synchronizing with a GPU.
 
-        This default implementation returns planes of classes: int64 [n, size, size] for one plane, or [n, planes, size,
-        size] for several.
+        This default implementation returns `rows` without planes, int64 [n, size, size] with one plane, and int64 [n,
+        planes, size, size] with several.
 
         Args:
             rows: Rows returned by `targets_of`, [n * tiles, ...], where `tiles` is the number of loaded images in each
                 input: more than 1 for a mosaic. They may be overwritten.
-            planes: Planes after the augmentation, uint8 [n, planes, size, size], or None if the split has no planes.
+            planes: Planes of targets after the augmentation, uint8 [n, planes, size, size], or None if the split has no
+                planes.
             placement: Position of the loaded images in the model's input, or None if the images were not moved.
             size: Side of the model's input images, in pixels.
         """
@@ -170,9 +171,9 @@ class ImageSet(ABC):
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
         """Return `planes` without the objects that an augmentation has mostly moved out of the image.
 
-        `planes` and `before` are the planes after and before the augmentation, uint8 [n, planes, size, size].
-        `placement` is the position of the loaded images in the model's input. This default implementation is for planes
-        without objects, and returns them unchanged.
+        `planes` and `before` are the planes of targets after and before the augmentation, uint8 [n, planes, size,
+        size]. `placement` is the position of the loaded images in the model's input. This default implementation is for
+        targets that are not objects, and returns `planes` unchanged.
         """
         return planes
 
@@ -247,7 +248,7 @@ class LetterboxedImages(ImageSet):
 
     @abstractmethod
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return a letterboxed image, uint8 [C, size, size], followed by its planes.
+        """Return the letterboxed `image`, uint8 [C, size, size], with the planes of its targets after its channels.
 
         `sides` are the height and width of the image before it was letterboxed.
         """
@@ -331,7 +332,10 @@ class IdxImages(ImageSet):
         return f"{self._name} image {row}"
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Yield the classes, and what identifies the images, which have no file names."""
+        """Yield the class of each image, the shape of all images in the file, and the rows of the split's images.
+
+        The latter two identify the images in place of file names.
+        """
         yield self.targets.numpy()
         yield np.array(self._pixels.shape)
         if self._rows is not None:
@@ -348,7 +352,7 @@ class IdxImages(ImageSet):
         return pixels
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Return the idx file with the row of each image, or None if its gray images have another size."""
+        """Return the images in the idx file and the row of each image, or None if another size or color is requested."""
         if channels != 1 or self._pixels.shape[1:] != (size, size):
             return None
         return self._pixels[:, None], self._rows

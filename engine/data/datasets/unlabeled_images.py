@@ -20,8 +20,8 @@ from engine.data.splits import printable
 class UnlabeledImages(ImageSet):
     """Images for prediction, which are made square in the same way as the training images. Their targets are zeros.
 
-    `sides`, int32 [n, 2], holds the height and width of each image. They are 0 until the image is loaded, and always 0
-    if `framing` is "crop".
+    `sides`, int32 [n, 2], holds the height and width of each image, or zeros until it is loaded. If images are made
+    square by cropping, the values stay 0.
     """
 
     mirror = False

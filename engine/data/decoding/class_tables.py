@@ -119,7 +119,8 @@ def _read_definition(folder: str) -> ClassTable | None:
 def _read_text_file(path: str) -> ClassTable | None:
     """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…".
 
-    Returns None if the file has fewer than two lines, or should contain colors but does not.
+    Returns None if the file has fewer than two lines, or if its name is that of a list of colors (see `_COLOR_LISTS`)
+    but it contains none.
     """
     lines = _read_lines(path)
     if len(lines) < 2:
@@ -150,7 +151,10 @@ def _parse_color_line(line: str) -> _Row | None:
 
 
 def _read_csv(path: str) -> ClassTable | None:
-    """Read a CSV table that lists names with values or colors. A header is optional."""
+    """Read a CSV table that lists names with values or colors. A header is optional.
+
+    Returns None if the rows are not classes, and for a file labels.csv without a header, which may list images.
+    """
     lines = _read_lines(path)
     if len(lines) < 2:
         return None

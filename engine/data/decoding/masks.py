@@ -42,8 +42,9 @@ VOC_CODE = MaskCode(tuple(range(len(VOC_CLASSES))), ignored=(NO_CLASS,))
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
     """Determine the classes in `masks`, which are file paths, and the value of each class.
 
-    Class tables in the dataset folder `folder`, or in one of `folders`, are used if they fit the masks. Otherwise, only
-    the values are used. The value `ignored` never belongs to a class, even if a table lists it.
+    A class table in the dataset folder `folder`, or in one of `folders`, gives the class names if it fits the masks.
+    Otherwise, the classes are derived from the values in the masks. The value `ignored` never belongs to a class, even
+    if a table lists it.
     """
     survey = survey_masks(masks)
     if not survey.masks:
@@ -59,7 +60,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 def read_names_by_value(folder: str) -> Meaning | None:
     """Return the class names and values of a table without colors in `folder`, or None if there is none.
 
-    If a table names too many classes, the result only states this error.
+    If a table names too many classes, the result has only a `failure`.
     """
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
@@ -80,7 +81,7 @@ class _Interpreter:
         self._ignored = () if ignored is None else (ignored,)
 
     def interpret(self) -> Meaning:
-        """Return the classes of the mask values, or the reason why they can't be determined."""
+        """Return the meaning of the mask values, with a `failure` if their classes can't be determined."""
         oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
         if oversized is not None:
             return report_too_many_classes(oversized)

@@ -25,7 +25,8 @@ Tables with more classes than this may lack as many values as they have classes.
 def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
     """Return the classes that a class table gives to masks with gray levels or indices of `palette`.
 
-    `present` are the values that occur. Returns None if the table doesn't fit these values.
+    `present` are the values that occur. Returns None if the table doesn't fit these values, or a meaning with a
+    `failure` if it nearly fits but lacks some of them.
     """
     values = _convert_values(table, palette)
     if values is None:
@@ -55,7 +56,7 @@ def match_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning 
     """Return the classes that a class table gives to masks with colors.
 
     `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table
-    doesn't fit these colors.
+    doesn't fit these colors, or a meaning with a `failure` if it nearly fits but lacks some of them.
     """
     if not table.colors:
         return None
@@ -87,7 +88,7 @@ def name_two_classes(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
 
 
 def report_too_many_classes(table: ClassTable) -> Meaning:
-    """Return a failure because a class table names more classes than masks can have."""
+    """Return a meaning with the `failure` that a class table names more classes than masks can have."""
     message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MAX_CLASSES}."
     return Meaning(failure=message)
 
@@ -116,7 +117,7 @@ def _convert_values(table: ClassTable, palette: dict[int, int]) -> tuple[int, ..
 def _fits_masks(values: Sequence[int], present: Levels) -> bool:
     """Return True if a class table with these `values` fits the masks.
 
-    At least one of `values` must occur, and most masks must contain no other values.
+    At least one of `values` must occur, most masks must contain no other values, and there must be few others.
     """
     unlisted = present.without(*values)
     if len(unlisted.values) == len(present.values):  # none of `values` occurs
@@ -135,7 +136,7 @@ def _names_most_pixels(values: Sequence[int], present: Levels) -> bool:
 
 
 def _explain_missing_values(table: ClassTable, missing: Levels, value_format: str) -> Meaning:
-    """Return a failure because most masks contain values that are missing from a table.
+    """Return a meaning with the `failure` that most masks contain values that are missing from a table.
 
     The message gives the most frequent of the `missing` values, formatted with `value_format`, such as "value {}".
     """

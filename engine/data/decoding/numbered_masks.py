@@ -68,9 +68,9 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 
 
 def _count_components(plane: Values, values: Values) -> int:
-    """Return the total number of connected components of all `values` in a mask, [h, w].
+    """Return the total number of connected components of all `values` in the mask `plane` [h, w].
 
-    For noise, counting would take minutes, and a large number is returned instead.
+    For noise, for which counting would take minutes, return `MAX_SCATTERED` times the number of values instead.
     """
     from scipy.ndimage import find_objects, label
 

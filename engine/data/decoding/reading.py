@@ -73,7 +73,7 @@ BYTE_ORDER_MARKS = (
 def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
     """Read a text file of at most `at_most` bytes and decode it with `decode_text`. Raises UnusableFile or OSError.
 
-    Raises the memory limit of this process to make room for the text.
+    The memory limit of this process, if it has one, is increased to make room for the text.
     """
     with refuse_unusable(path):
         allow_for_text(path)
@@ -150,10 +150,10 @@ _UNKNOWN_TO_EXPAT = frozenset(
 
 
 def _decode_for_expat(content: bytes) -> bytes | str:
-    """Return the bytes of an XML file, decoded if the parser expat does not support their encoding.
+    """Convert the content of an XML file to a form that the parser expat accepts.
 
-    Most XML is only stripped of surrounding whitespace. It is decoded if its encoding is declared wrongly, or is a
-    multi-byte encoding other than UTF.
+    Bytes are returned with at most surrounding whitespace removed. The content is decoded to text only if it has a byte
+    order mark, declares a wrong encoding, or declares a multi-byte encoding that expat doesn't support, such as GBK.
     """
     for mark, encoding, _ in BYTE_ORDER_MARKS:
         if content.startswith(mark):

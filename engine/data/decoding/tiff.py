@@ -162,9 +162,10 @@ def scale_opacity(values: Values) -> Bytes:
 
 
 def count_channels(bands: Bands, channels: int | None) -> int:
-    """Return the number of channels for a dataset that contains multi-band images with these bands.
+    """Return the number of channels that images of a dataset with multi-band images are converted to.
 
-    `channels` is the number of channels of its ordinary images, or None if there are none.
+    This is the number of bands. If there is a single band, it is the number of `channels` of the dataset's ordinary
+    images, or 1 if `channels` is None because there are none.
     """
     if bands.count > 1:
         return bands.count

@@ -45,11 +45,11 @@ class Meaning:
 
 
 def learn_from_levels(present: Levels, survey: Survey) -> Meaning:
-    """Return the classes of masks with gray levels or palette indices.
+    """Return the meaning of masks with gray levels or palette indices, given the values `present` in them.
 
-    `present` are the values that occur. If there are two, they are background and foreground, even if smoothing or JPEG
-    has spread them. If there are more, they are class numbers, with 255 for pixels without a class. If most numbers up
-    to the largest one are missing, each value that occurs is a class instead.
+    Two values are background and foreground, even if smoothing or JPEG has spread them. More values are class numbers,
+    with 255 for pixels without a class. If most numbers up to the largest one are missing, each value that occurs is a
+    class instead.
     """
     values: list[int] = present.values.tolist()
     # 0 and another value, such as 255, or only 0. The values 0 and 1 are class numbers instead.
@@ -77,10 +77,10 @@ def learn_from_levels(present: Levels, survey: Survey) -> Meaning:
 
 
 def _make_class_per_number(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
-    """Return one class for each number from 0 to the largest of `values`. 255 marks pixels without a class.
+    """Return a meaning with one class for each number from 0 to the largest of `values`. 255 marks no class.
 
-    `values` are the sorted values in the masks except 255, and `has_void` is True if 255 occurs. Returns a failure if
-    the meaning of 255 is ambiguous or the largest value is too large for a class.
+    `values` are the sorted values in the masks except 255, and `has_void` is True if 255 occurs. The meaning has a
+    `failure` instead if it is unclear what 255 stands for, or if the largest value is too large for a class.
     """
     if values[-1] >= MAX_CLASSES:
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
@@ -103,7 +103,10 @@ def _differ_in_white(survey: Survey) -> bool:
 
 
 def _make_class_per_value(values: list[int], present: Levels) -> Meaning:
-    """Return one class for each of the sorted `values`, or a failure if there are too many or too few of them."""
+    """Return a meaning with one class for each of the sorted `values`, or with a `failure` if they are not classes.
+
+    They are not classes if there are too many or only one, or if they seem to number objects.
+    """
     # Large values without gaps number objects, possibly combined with a class.
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
@@ -158,7 +161,10 @@ def _find_two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 
 
 def learn_from_colors(present: Levels, survey: Survey) -> Meaning:
-    """Return one class for each color in `present`, or a failure if there are too many."""
+    """Return a meaning with one class for each color in `present`, or with a `failure` if they are not classes.
+
+    They are not classes if there are too many, or if they vary smoothly as in photos.
+    """
     count = len(present.values)
     is_spoiled = survey.lossy and count > _MAX_LOSSY_COLORS
     if is_spoiled or count > MAX_CLASSES or survey.has_smooth_values():
