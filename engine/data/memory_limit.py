@@ -24,8 +24,8 @@ _STEP_BYTES = 64 << 20
 class _Limit:
     """Memory limit of this process.
 
-    `bytes` is the limit that was last set in the operating system, or None without a limit. `pending` is the number of
-    bytes by which it must still be raised there. Small increases are collected in it to save system calls.
+    `bytes` is the limit that was last set in the operating system, or None without a limit. `pending` is the sum of
+    later increases that have not been set yet. Small increases are collected to save system calls.
     """
 
     bytes: int | None = None

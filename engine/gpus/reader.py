@@ -28,7 +28,7 @@ SECOND_READING_S = 0.25
 
 
 class RequestReceiver:
-    """Receiver of requests for expensive GPU readings, which the parent process (the watchdog) sends.
+    """Receiver of requests that the parent process (the watchdog) sends for expensive GPU readings.
 
     `current` is the latest request. The event `changed` is set when a new request arrives.
     """
@@ -65,6 +65,7 @@ def _read_repeatedly(
     """Print a reading every `interval_s` seconds, and immediately after a new request.
 
     Returns `rediscover_s` seconds after a GPU was lost. The process then exits, and the next one searches for the GPU.
+    If `some_lost` is True, a GPU was lost before the start. If `basics` is True, only basic quantities are read.
     """
     reader = NvmlReader(basics=basics)
     driver = (reader.driver_version, reader.cuda_version, denied_files())

@@ -37,9 +37,9 @@ OnProgress = Callable[[Progress], object]
 def run_on_devices(request: InferenceRequest, folder: Path, on_progress: OnProgress, *, total: int, what: str) -> None:
     """Carry out the request in one worker on each requested device (see `engine.inference.worker`).
 
-    The request is written to `folder`, where the workers find it. They start when the queue gives them the devices.
-    `on_progress` receives the progress of all workers together, with the text `what` for the user. `total` is the
-    number of samples, or 0 if unknown. Raises CannotLoad if the workers fail or there is no queue.
+    The request is written to `folder`, where the workers find it. The workers start when the queue has assigned the
+    devices to this request. `on_progress` receives the progress of all workers together, with the text `what` for the
+    user. `total` is the number of samples, or 0 if unknown. Raises CannotLoad if the workers fail or there is no queue.
     """
     run = RunFolder(request.run)
     job = run.job()

@@ -56,9 +56,10 @@ def to_prediction(
 def combine_bands(
     maps: Iterable[Tensor], *, is_lines: bool, classes: tuple[str, ...], threshold: float
 ) -> Mask | Lines:
-    """Combine maps that arrive in bands from top to bottom to a prediction.
+    """Join probability maps, which arrive in bands from top to bottom, to a prediction for the entire image.
 
-    Bands are [1, rows, width] if `is_lines` is True, otherwise [C, rows, width].
+    If `is_lines` is True, bands are [1, rows, width], and the result is a `Lines` with this `threshold`. Otherwise,
+    bands are [C, rows, width], and the result is a `Mask` with the most likely class of each pixel.
     """
     if is_lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])

@@ -99,7 +99,7 @@ def _report_unpaired(splits: Mapping[str, Pairs]) -> list[Problem]:
 
 
 def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:
-    """Return the images in leftImg8bit with their masks in the folder `name`, which is gtFine or gtCoarse."""
+    """Return the images in leftImg8bit and their masks in the folder `name` (gtFine or gtCoarse), both inside `base`."""
     train_ids, labels, instances = (
         _pair_by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
     )

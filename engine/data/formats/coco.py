@@ -162,7 +162,7 @@ def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]
 def _read_sample(path: str) -> list[Any] | None:
     """Return the first annotations in a JSON file, or None if the file doesn't have this format.
 
-    If the end of an annotation is missing, as in a damaged file, the beginning of its text is returned instead.
+    In place of an annotation without an end, as in a damaged file, the list has the beginning of its text.
     """
     lists = sample_lists(path, _LISTS, until="annotations")
     if lists.get("annotations") == []:  # then only the other lists show the format

@@ -164,9 +164,10 @@ def find_columns(table: Table) -> Columns | None:
 
 
 def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
-    """Return the columns with the numbers of a box, and their order (see `Columns.form`), or () and "" without a box.
+    """Return the indices of the columns with the numbers of a box, and their order (see `Columns.form`).
 
-    A box is in four columns, or in a single column with all four numbers.
+    A box is in four columns, or in a single column with all four numbers. Returns () and "" if the column `names` have
+    neither.
     """
     for form, quadruples in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
         for columns in quadruples:
@@ -206,8 +207,8 @@ def _guess_columns(table: Table) -> Columns | None:
 def _find_forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
     """Return the possible orders of the four numbers in boxes (see `Columns.form`).
 
-    If the columns determine the order, it is the only one. Otherwise, all orders are returned that fit the boxes in the
-    first rows and the sizes of their images.
+    If the columns determine the order, only this order is returned. Otherwise, all orders are returned that fit the
+    boxes in the first rows and the sizes of their images.
     """
     if used[0].columns.form != "list":
         return [used[0].columns.form]

@@ -185,7 +185,10 @@ def _add_declarations(element: ElementTree.Element, meta: _Meta) -> None:
 
 
 def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
-    """Add an image with its shapes and tags to `found`. Unusable shapes are reported instead."""
+    """Add the image that an XML element of the file `path` describes, with its shapes and tags, to `found`.
+
+    Shapes are only read if `kind` is "boxes" or "instances". Missing images and unusable shapes are recorded instead.
+    """
     name = element.get("name") or ""
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)

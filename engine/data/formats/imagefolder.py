@@ -151,8 +151,8 @@ def _warn_about_unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
 def _find_split_folders(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
     """Return the folders of splits, keyed by split.
 
-    A folder without subfolders is left out, since it may be a class named like a split. If several folders
-    are named like the same split, the first one is returned, and warnings about the others are appended to `problems`.
+    A folder without subfolders is left out, since it may be a class named like a split. If several folders are named
+    like the same split, the first one is returned, and warnings about the others are appended to `problems`.
     """
     found: dict[str, str] = {}
     for name in tree.folders():

@@ -61,7 +61,7 @@ def _parse_pixels(path: str) -> Parsed[Row]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their boxes. A box of class DontCare covers objects of any class, which are ignored."""
+    """Return the images with their boxes. Boxes of the class DontCare become regions to ignore for every class."""
     by_folder = pair_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
     splits = _divide_by_lists(tree, by_folder, problems)

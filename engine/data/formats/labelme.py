@@ -49,7 +49,10 @@ class _Group:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files in labelme's format. Its kinds depend on the shapes and flags in a sample of the files."""
+    """Detect JSON files in labelme's format.
+
+    The kinds of annotations depend on the shapes and flags in a sample of the files.
+    """
     return detect_files(
         tree,
         list(tree.find(".json")),
@@ -133,7 +136,7 @@ def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
 
 
 def _list_set_flags(content: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of the image's flags that are set. They are its classes."""
+    """Return the names of the flags that are set for the image. These are the classes of the image."""
     flags = content.get("flags")
     if not isinstance(flags, dict):
         return ()

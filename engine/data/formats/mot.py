@@ -115,8 +115,9 @@ def _read_frames(
 def _read_names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
     """Return the class names, keyed by the class numbers in the files.
 
-    They come from the files that CVAT writes next to the boxes, or else from the challenge, whose videos contain a file
-    seqinfo.ini. Otherwise, there is only one class. Faults are appended to `problems`.
+    They come from the files labels.txt that CVAT writes next to the boxes. Without such files, they are the classes of
+    MOT Challenge if a video contains its file seqinfo.ini, and otherwise only "object". Faults are appended to
+    `problems`.
     """
     lists: dict[str, list[str]] = {}
     for video in videos:

@@ -234,14 +234,15 @@ def _detect(name: str, tree: Tree) -> Sequence[Detection]:
 
 
 def _select_named(found: list[Reading], format: str) -> list[Reading]:
-    """Return the interpretations called `format`, with or without their variant, or all of them if it is ""."""
+    """Return those of `found` whose name, or whose format's id, is `format`, or all of them if `format` is ""."""
     return [each for each in found if format in ("", each.name, each.format.id)]
 
 
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
     """Choose the interpretation to use, and return it with warnings.
 
-    Returns a dataset with only an error if there is none, or with only a question if the user has to decide.
+    Only interpretations called `format` are considered, unless it is "". Returns a dataset with only an error if none
+    of them has one of `kinds`, or with only a question if the user has to decide.
     """
     readings = _find_all_readings(tree)
     named = _select_named(readings, format)
@@ -266,7 +267,7 @@ def _check_leader(
     leaders: Sequence[Reading],
     kinds: Sequence[str],
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the first of the `leaders` with warnings, or a dataset that has only a problem if it can't be used.
+    """Return the first of the `leaders` with warnings, or a dataset that has only a problem.
 
     The problem is an error if evidence for another kind of annotations is stronger than for folders of classes. It is a
     question to the user if there is evidence against the leader, or if several sources of classes may contradict each
@@ -344,8 +345,8 @@ def _ask_about_doubt(
 ) -> RecognizedDataset:
     """Return a dataset without samples whose problem states the evidence against `reading`, for the user to decide.
 
-    `reading` is the best of the `fitting` interpretations, which the problem offers as choices, as far as they have one
-    of `kinds`.
+    `fitting` are the interpretations that support one of `kinds`, and `reading` is the best of them. The problem offers
+    all of them as choices (see `_make_choices`).
     """
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"

@@ -32,7 +32,10 @@ Point = tuple[float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files in Supervisely's format. Its kinds depend on the shapes and tags in a sample of the files."""
+    """Detect JSON files in Supervisely's format.
+
+    The kinds of annotations depend on the shapes and tags in a sample of the files.
+    """
     return detect_files(
         tree,
         _find_files(tree),
@@ -48,7 +51,8 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their annotations of the given kind.
 
-    For "boxes" and "instances", the shapes are read, and for "classes" and "labels", the tags. The split comes from the folder or, if it names none, from a tag such as "train".
+    For "boxes" and "instances", the shapes are read, and for "classes" and "labels", the tags. The split comes from the
+    folder or, if it names none, from a tag such as "train".
     """
     found = ShapeCollection(tree)
     classes, tags = _read_declared(tree)

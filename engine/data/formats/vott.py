@@ -42,13 +42,13 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _find_files(tree: Tree) -> list[str]:
-    """Return the exports of all images, or if there are none, the files about a single image."""
+    """Return the paths of exports, which describe all images, or else those of files about a single image each."""
     found = [name for name in tree.find(".json", depth=2) if name.lower().endswith(_ENDINGS)]
     return [name for name in found if name.lower().endswith(_ENDINGS[0])] or found
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their regions as outlined objects or boxes, or with their tags."""
+    """Return the images with their regions: as boxes for the kind "boxes", otherwise as outlined objects."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
     faults: list[str] = []
     for split, file in files.iterate_files():

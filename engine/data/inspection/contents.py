@@ -55,7 +55,7 @@ class Contents:
     def _read_sizes(self, listing: Sequence[str]) -> Labels:
         """Return the size in bytes of each file in a listing, int64 [n], from the cache if possible.
 
-        It is 0 for files that can't be compared.
+        The size is 0 for files that can't be compared.
         """
         for read_listing, sizes in self._sizes:
             if read_listing is listing:

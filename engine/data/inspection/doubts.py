@@ -55,7 +55,7 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
 
 
 def _report_shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report images that share an annotation.
+    """Return a warning about images that share an annotation, or [] if there are none.
 
     This happens if the names of images differ only in the extension, or if a path in the dataset is wrong.
     """
@@ -129,7 +129,7 @@ def _identify_annotation(split: Any, index: int) -> bytes:
 
 
 def _report_spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
-    """Report classes whose names differ only in case, whitespace, dashes, underscores or the encoding of accents."""
+    """Return a warning about classes whose names differ only in case, whitespace, "-", "_" or the encoding of accents."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
         by_key.setdefault(spelling_key(name), []).append(number)
@@ -185,7 +185,7 @@ def _find_example(found: RecognizedDataset, number: int, folder: str) -> str:
 
 
 def _report_conflicts(splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
-    """Report copies of an image that have different classes or labels."""
+    """Return a warning about copies of an image that have different classes or labels, or [] if there are none."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
     groups = np.concatenate([_number_groups(split) for split in splits])
@@ -212,7 +212,7 @@ def _number_groups(split: FileSplit | LabelSplit) -> Labels:
 
 
 def _report_mixed_colors(splits: Sequence[Any]) -> list[Problem]:
-    """Report datasets that contain both gray and color images."""
+    """Return a warning if a dataset contains both gray and color images, otherwise []."""
     gray: list[str] = []
     colored: list[str] = []
     for split in splits:

@@ -74,7 +74,7 @@ Files in the system's cache take a fifth of this time.
 
 
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset with one class per image."""
+    """Inspect all images in a dataset with one class per image. Unusable files are passed to `leave_out`."""
     splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
     image_check = ImageCheck(checker.total)
     for name, split in splits:
@@ -210,7 +210,7 @@ def _create_class_example(classes: Sequence[str], split: FileSplit, index: int) 
 
 
 def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset of images with labels."""
+    """Inspect all images in a dataset of images with labels. Unusable files are passed to `leave_out`."""
     splits, result, checker = start_inspection(found, LabelSplit, progress, leave_out)
     image_check = ImageCheck(checker.total)
     for name, split in splits:

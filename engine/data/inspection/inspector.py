@@ -186,8 +186,9 @@ def _inspect_splits(
 ) -> Inspection:
     """Inspect the splits of a dataset that can be used for training. `left_out` collects unusable files.
 
-    If the values of masks seem to number objects, `drops_class_warnings` is True, since warnings about their classes
-    would mean nothing.
+    If `drops_class_warnings` is True, the warnings of the inspection that is specific to the type of the splits are
+    dropped. This is used for masks whose values seem to number objects, since warnings about their classes would mean
+    nothing.
     """
     result = _get_inspector(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if drops_class_warnings:

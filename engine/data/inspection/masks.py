@@ -79,7 +79,10 @@ _REMEDY_FOR_NUMBERS = (
 
 
 def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images and masks. Only the masks at sampled indices are decoded and counted."""
+    """Inspect all images and masks. Unusable pairs are passed to `leave_out`.
+
+    Only a sample of the masks is decoded, so that their values are counted.
+    """
     splits, result, checker = start_inspection(found, MaskSplit, progress, leave_out)
     code = found.code
     assert code is not None

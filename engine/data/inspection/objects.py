@@ -214,13 +214,16 @@ class _ObjectKind:
 
 
 def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset of images with boxes."""
+    """Inspect all images in a dataset of images with boxes. Unusable images are passed to `leave_out`."""
     boxes = _ObjectKind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
     return _inspect_objects(boxes, found, progress, leave_out, threads)
 
 
 def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset of images with outlined objects. Objects are read for a sample of the images."""
+    """Inspect all images in a dataset of images with outlined objects, and the objects in a sample of them.
+
+    Unusable images are passed to `leave_out`.
+    """
     outlined = _ObjectKind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
     return _inspect_objects(outlined, found, progress, leave_out, threads)
 
@@ -228,7 +231,10 @@ def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: L
 def _inspect_objects(
     kind: _ObjectKind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
 ) -> Inspection:
-    """Inspect all images and their objects, which are of the given kind. Warns about images with too many objects."""
+    """Inspect all images and their objects, which are of the given kind.
+
+    Unusable images are passed to `leave_out`. Problems with objects are part of the result.
+    """
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:

@@ -152,7 +152,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _finish(self, staged: StagedBatch[SlotT], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Convert a batch that `_fill` has sent to the form that the consumer receives, and release its slot.
+        """Create the batch that the consumer receives from the result of `_fill`, and release its slot.
 
         `wait_s` is the time in seconds that the consumer waited for the batch.
         """

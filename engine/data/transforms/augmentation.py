@@ -457,8 +457,9 @@ class _BatchDraws:
     def _augmix(self, severity: float) -> None:
         """Select the chains of operations for AugMix and their weights at random.
 
-        The Dirichlet and beta distributions have a parameter of 1, as in the paper. The weights can therefore be
-        computed from normalized exponential numbers and a uniform number.
+        `severity` is the number of magnitudes to choose from, starting with the smallest of `MIX_BINS`. The Dirichlet
+        and beta distributions have a parameter of 1, as in the paper. The weights can therefore be computed from
+        normalized exponential numbers and a uniform number.
         """
         # A number for the mixture, then for each chain: its weight, its depth, and three numbers for each operation.
         per_chain = 2 + 3 * MIX_DEPTH

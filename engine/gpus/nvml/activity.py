@@ -35,7 +35,10 @@ class ActivityReader:
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:
-        """Return the activity since the previous reading. The first reading returns unknown values. Raises GpuLost."""
+        """Return the activity since the previous reading. The first reading returns unknown values.
+
+        Raises GpuLost if the GPU does not respond.
+        """
         now = time.monotonic()
         is_too_early = self._sampled_at is not None and now - self._sampled_at < REFRESH_S
         if is_too_early or not self._is_supported():

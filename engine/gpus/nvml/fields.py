@@ -32,7 +32,10 @@ class Fields:
         return bool(self._fields) and not self._calls.lacks("fields")
 
     def read(self) -> dict[Field, float]:
-        """Read the supported fields in one call. Fields that can't be read are left out. Raises GpuLost."""
+        """Read the supported fields in one call. Fields that can't be read are left out.
+
+        Raises GpuLost if the GPU does not respond.
+        """
         if not self:
             return {}
         return self._calls.attempt("fields", lambda: self._read(self._calls.handle)) or {}

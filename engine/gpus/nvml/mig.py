@@ -32,7 +32,7 @@ class MigInstances:
         self.enabled: bool | None = None
 
     def read(self, request: ReadRequest) -> tuple[Gpu, ...]:
-        """Read the requested quantities of all MIG instances of the GPU. Raises GpuLost."""
+        """Read the requested quantities of all MIG instances of the GPU. Raises GpuLost if the GPU does not respond."""
         if request.slow_due:
             mode = self._calls.call("nvmlDeviceGetMigMode")
             self.enabled = None if mode is None else bool(mode[0])  # mode[1] is the mode after the next reset

@@ -98,8 +98,8 @@ class ProcessTable:
         """Return the processes that the NVML function `name` lists.
 
         The versions of the function are called from the newest to the oldest, until one gives a plausible answer. If
-        none does, the first answer is returned, or None if there is no answer. Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161). Version 2 has
-        never changed.
+        none does, the first answer is returned, or None if there is no answer. Drivers 535.43 to 535.86 fill longer
+        structs than version 3 specifies (gpustat#161). Version 2 has never changed.
         """
         newest_answer = None
         for version in VERSIONS:

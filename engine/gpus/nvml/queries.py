@@ -100,7 +100,7 @@ class QuantityReader:
         self._last_processes: Any = None  # processes at their last reading
 
     def read(self, request: ReadRequest) -> Gpu:
-        """Read the requested quantities of the GPU. Raises GpuLost."""
+        """Read the requested quantities of the GPU. Raises GpuLost if it does not respond."""
         self._calls.answers = self._calls.failures = 0
         if self._constants is None and not request.basics:
             self._constants = self._read_constants()

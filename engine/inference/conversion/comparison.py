@@ -93,7 +93,7 @@ def _draw_random_order(model: TrainedModel, count: int) -> np.ndarray:
 def compare_outputs(
     model: TrainedModel, export: Exportable, run_file: RunBatch, inputs: Tensor
 ) -> tuple[Difference, ...]:
-    """Compare the outputs of a converted file with those of the model, for each of the `BATCH_SIZES`.
+    """Return the difference between the outputs of a converted file and of the model, for each of the `BATCH_SIZES`.
 
     `run_file` runs the file on a batch. If the file accepts images of any size, the images in the last batch are twice
     as wide.
@@ -198,7 +198,7 @@ def _measure_median_ms(run: Callable[[], object]) -> float:
 
 
 def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Difference:
-    """Compare detections [n, k, 6 or more] for images of `size` pixels.
+    """Return the difference between expected and actual detections [n, k, 6 or more] for images of `size` pixels.
 
     A row holds x1, y1, x2, y2 in pixels, the score (0 for padding), the class, and any additional outputs. Each
     detection is compared with the nearest detection in the other tensor. Detections of different classes never match,

@@ -189,7 +189,10 @@ class _Conversion:
         self._add_file(CARD, "the model's card")
 
     def _describe(self, target: Path, started: float) -> ConversionResult:
-        """Return the description of the finished conversion, which is saved next to the files."""
+        """Return the description of the finished conversion, to be saved next to the files.
+
+        `target` is the final path of the output, and `started` the time from `time.monotonic` at the start.
+        """
         model = self.model
         return ConversionResult(
             run_id=model.run.run_id,

@@ -140,10 +140,11 @@ CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4
 
 
 def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: ComparisonSamples) -> None:
-    """Quantize the weights and activations of the ONNX file `source` to 8 bits. Raises CannotConvert, OSError.
+    """Write a copy of the ONNX file `source` to `path`, with weights and activations quantized to 8 bits.
 
-    The result has the QDQ format, which onnxruntime, TensorRT and OpenVINO can read. Quantization is symmetric because
-    TensorRT requires it.
+    The activations are calibrated with the training samples in `samples`. The file has the QDQ format, which
+    onnxruntime, TensorRT and OpenVINO can read. Quantization is symmetric because TensorRT requires it. Raises
+    CannotConvert if there are no training samples or onnxruntime fails, and OSError if the file can't be written.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

@@ -49,9 +49,10 @@ class WorkerResults:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: SampleColumns) -> None:
-        """Add the results for a batch. The caller adds the metric states of the samples to `recorders`.
+        """Add the losses and other results (`columns`) of the given samples, which form a batch.
 
-        Without `losses`, the losses of all batches are dropped.
+        If `losses` is None, the losses of all batches are dropped. The caller adds the metric states of the samples to
+        `recorders`.
         """
         self.samples += samples
         if losses is None:
@@ -127,7 +128,7 @@ def name_results_file(rank: int) -> str:
 
 
 def evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) -> None:
-    """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
+    """Evaluate the model on this worker's samples, and write the results to the folder that all workers share."""
     data = open_data(model, request.dataset, request.split)
     device_count = max(1, len(model.job.parallel.devices))
     # By default, the part of the training's batch that each device had.

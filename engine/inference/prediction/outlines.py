@@ -101,7 +101,8 @@ _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
     """Return True if an edge from corner (x, y) has the component on its right side and not on its left side.
 
-    `heading` is the direction of the edge, an index into `_STEPS`.
+    `padded` are the pixels of the component with a margin of one pixel, and `heading` is the direction of the edge, an
+    index into `_STEPS`.
     """
     on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
     on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]

@@ -36,8 +36,8 @@ class AnnotationReader(Generic[ImageT]):
 
     The name of a file determines its split. If a folder has several files for one split, those with `preferred` in
     their names are read, or all of them if none has this word. Files without a split are not read if there is a
-    training split. Each image is added only once to a split. Images from files without a split are left out if
-    any split already contains them.
+    training split. Each image is added only once to a split. Images from files without a split are left out if any
+    split already contains them.
 
     Attributes:
         tree: Listing of the dataset.
@@ -74,7 +74,7 @@ class AnnotationReader(Generic[ImageT]):
             image: Name or path of the image in the file, relative to any folder.
             file: Annotation file, or another path in the folder that `image` is probably relative to.
             split: Split of the file.
-            other_name: Another name of the image, which is tried if there is no `image`.
+            other_name: Another name of the image, which is tried if `image` isn't found.
         """
         ambiguous_before = len(self._lookup.ambiguous)
         names = [name for name in (image, other_name) if name]

@@ -71,7 +71,8 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
 def _find_other_order(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
     """Describe another order of the numbers in boxes that fits all boxes, such as "left, top, right and bottom".
 
-    Returns None if the order that the format defines fits most boxes, or if no other order fits.
+    `anchor` gives the order that the format defines (see `check_units`). Returns None if it fits most boxes, or if no
+    other order fits.
     """
     boxes = beyond = 0
     # Orders that fit all boxes so far. Left, top, right and bottom is never the order that the format defines.

@@ -130,8 +130,8 @@ def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], 
     """Number the classes called `names` in the annotations.
 
     Returns the printable class names in the order of their numbers, and the number of each of `names`. ArcGIS's
-    definition file in the dataset folder `folder` lists the value and the name of each class. If each of `names` is such
-    a value or name, the names and the order in this file are used. Otherwise, the classes are sorted.
+    definition file in the dataset folder `folder` lists the value and the name of each class. If each of `names` is
+    such a value or name, the names and the order in this file are used. Otherwise, the classes are sorted.
     """
     ordered = sorted(set(names))
     definition = read_arcgis_classes(folder)

@@ -58,7 +58,7 @@ class Categories:
         """Return the category with the id `key`, or None if the file lists categories, but not this one.
 
         A category that is not listed is counted as a fault at `place`, the path of the annotation in the JSON file. If
-        the file lists no categories at all, it is added with a name that contains its id.
+        the file lists no categories at all, a category is added with a name that contains the id.
         """
         found = self._by_spelling.get(key)
         if found is None and self._are_listed:

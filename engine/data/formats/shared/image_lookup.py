@@ -57,8 +57,8 @@ class ImageLookup:
     def _find_folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
         """Return the folders that may contain an image, most likely first.
 
-        `parents` are the folders in the image's name in the annotation file. Each result is the full path of a folder,
-        ending with a separator, and the images in it (see `_index_images`).
+        `parents` are the folders in the image's name in the annotation file. See `find` for the other arguments. Each
+        result is the full path of a folder, ending with a separator, and the images in it (see `_index_images`).
         """
         cached = self._known_folders.get((parents, near, split))
         if cached is not None:

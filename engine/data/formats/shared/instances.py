@@ -54,8 +54,8 @@ The objects of masks with larger values are renumbered first.
 class Instance(NamedTuple):
     """Object in an image.
 
-    `window` is the object's bounding rectangle with a mask of its pixels, and `label` its class. An `ignored` instance (a crowd of objects that are not separated)
-    is neither learned nor counted as missed.
+    `window` is the object's bounding rectangle with a mask of its pixels, and `label` its class. An `ignored` instance
+    (a crowd of objects that are not separated) is neither learned nor counted as missed.
     """
 
     window: Window

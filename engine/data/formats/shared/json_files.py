@@ -196,7 +196,8 @@ def _detect_encoding(start: bytes) -> tuple[str, int]:
 def read_json_bytes(path: str) -> bytes:
     """Return the content of a JSON file as UTF-8, with NaN and infinities replaced by null.
 
-    Raises the memory limit of this process for large files. Raises OSError, UnusableFile or Unfit.
+    The memory limit of this process, if any, is raised in proportion to the size of the file. Raises OSError or
+    UnusableFile if the file can't be read or is too large, and Unfit if it is not a text.
     """
     with refuse_unusable(path):
         allow_for_text(path)

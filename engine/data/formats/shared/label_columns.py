@@ -243,8 +243,8 @@ def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
 def _is_unrelated(name: str, profile: Profile, headless: bool) -> bool:
     """Return True if the column `name` can't contain labels.
 
-    Such a column is an index, a second file, a split or a coordinate, or it is blank. `headless` is True if the names
-    of the columns are invented.
+    Such a column is blank, or contains row numbers, other files, splits or coordinates. `headless` is True if the table
+    has no column names, so that they are invented.
     """
     if not profile.cells:
         return True
@@ -256,7 +256,11 @@ def _is_unrelated(name: str, profile: Profile, headless: bool) -> bool:
 
 
 def _may_be_labels(profile: Profile) -> bool:
-    """Return True unless a column is blank, or has too many distinct cells, fractions, objects, or lists of values."""
+    """Return True if the cells of a column can be labels.
+
+    They can't if all of them are blank, if too many of them are distinct, or if they are fractions, JSON objects, or
+    lists of values.
+    """
     if not profile.cells or len(profile.cells) >= MAX_DISTINCT or profile.has_fractions:
         return False
     has_objects = any(cell.startswith(("{", "[{")) for cell in list(profile.cells)[:20])
@@ -283,7 +287,7 @@ def _lists_values(profile: Profile) -> bool:
 
 
 def _find_split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
-    """Return the index of the column with the splits, found by its name and its cells, or None.
+    """Return the index of the column with the splits, found by its name and its cells, or None if there is none.
 
     `file` is the index of the column with the images.
     """
@@ -298,7 +302,7 @@ def _find_split_column(names: Sequence[str], profiles: Sequence[Profile], file: 
 
 
 def find_split_column_by_name(names: Sequence[str], file: int) -> int | None:
-    """Return the index of the column with the splits, found by its name alone, or None.
+    """Return the index of the column with the splits, found by its name alone, or None if there is none.
 
     `file` is the index of the column with the images.
     """
@@ -326,7 +330,7 @@ def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profi
     """
 
     def is_same(first: int, second: int) -> bool:
-        """Return True if each cell in a column always occurs together with the same cell in another column."""
+        """Return True if each cell of the column `first` always occurs together with the same cell of `second`."""
         cells = profiles[first].cells
         if len(cells) != len(profiles[second].cells):
             return False
@@ -361,8 +365,8 @@ def _find_separator(name: str, profile: Profile) -> str:
 def _is_separator(mark: str, name: str, profile: Profile) -> bool:
     """Return True if the comma or space `mark` separates labels and is not a part of their names.
 
-    It separates labels if they are combined in more ways than there are labels, or if all of them are numbers. The words
-    in names such as "golden retriever" occur in fewer combinations.
+    It separates labels if they are combined in more ways than there are labels, or if all of them are numbers. The
+    words in names such as "golden retriever" occur in fewer combinations.
     """
     divided_cells = [cell.split(mark) for cell in profile.cells if mark in cell]  # the possible labels in each cell
     if not divided_cells or (mark == " " and not _can_be_label_list(name, divided_cells)):

@@ -191,7 +191,7 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
     """Yield a detection for each way to read labels from the group of tables that has the most evidence.
 
     Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
-    alternative detections.
+    alternative detections. `broken` are the errors for unreadable tables, which all detections contain.
     """
     groups.sort(key=lambda group: (_rank(group), group.files[0].table.path))  # the path makes the order unique
     best = groups[0]
@@ -238,7 +238,7 @@ def _rate_confidence(group: TableGroup, labeling: Labeling) -> Confidence:
     if not labeling.is_unambiguous:
         return Confidence.WEAK
     # Columns of flags are labels by their values.
-    is_known = labeling.listed is None or _is_named(group, labeling)
+    is_known = labeling.listed is None or _has_label_name(group, labeling)
     return Confidence.CERTAIN if is_known else Confidence.LIKELY
 
 
@@ -249,7 +249,7 @@ def _continues(group: TableGroup, main: TableGroup) -> bool:
     suggests labels. The two groups have different columns.
     """
     is_same_column = _find_label_column_name(group) == _find_label_column_name(main)
-    return group.has_splits and (is_same_column or _is_named(group, group.labelings[0]))
+    return group.has_splits and (is_same_column or _has_label_name(group, group.labelings[0]))
 
 
 def _find_label_column_name(group: TableGroup) -> str:
@@ -258,8 +258,8 @@ def _find_label_column_name(group: TableGroup) -> str:
     return "" if column is None else group.files[0].table.plain[column]
 
 
-def _is_named(group: TableGroup, labeling: Labeling) -> bool:
-    """Return True if the label column has no name in its table, or a name that suggests labels."""
+def _has_label_name(group: TableGroup, labeling: Labeling) -> bool:
+    """Return True if the name of the label column suggests labels, or if its table has no column names."""
     table = group.files[0].table
     return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
 
@@ -306,7 +306,7 @@ def _rank(group: TableGroup) -> tuple[bool, ...]:
     Each item is True for a weakness of the group, and the first item matters most.
     """
     labeling = group.labelings[0]
-    is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
+    is_unnamed = labeling.listed is not None and not _has_label_name(group, labeling)
     has_word = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
     return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word
 

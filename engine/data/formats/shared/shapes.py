@@ -190,7 +190,8 @@ def _convert_instances(
 ) -> InstanceSplit:
     """Convert annotated images to a split with outlined objects. `numbers` are the class numbers by name.
 
-    Objects without an outline are left out. They and images with too many objects are added to `problems`.
+    Objects without an outline are left out. Warnings about them, and about images with too many objects, are appended
+    to `problems`.
     """
     without_outline = [image.path for image in images for shape in image.shapes if shape.outline is None]
     remedy = "Such objects are left out; draw outlines, or choose the task Object detection."
@@ -207,7 +208,10 @@ def _convert_instances(
 
 
 def _convert_classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
-    """Convert the images with exactly one tag to a split of classes. The others are added to `problems`."""
+    """Convert the images with exactly one tag to a split of classes. `numbers` are the class numbers by tag.
+
+    The other images are left out, and warnings about them are appended to `problems`.
+    """
     with_class = [image for image in images if len(image.tags) == 1]
     without_class = [image.path for image in images if not image.tags]
     with_several = [image.path for image in images if len(image.tags) > 1]

@@ -167,8 +167,9 @@ def find_image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 def pair_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
     """Return the images in all annotated folders, grouped by split, or under "" if no folder belongs to a split.
 
-    A folder is annotated if one of its images has a text file. If an annotated folder is inside a folder with a name for
-    images, all folders of images inside the latter count as annotated, too. If any folder belongs to a split, images without a split are left out.
+    A folder is annotated if one of its images has a text file. If an annotated folder is inside a folder with a name
+    for images, all folders of images inside the latter count as annotated, too. If any folder belongs to a split,
+    images without a split are left out.
     """
     by_folder = {folder: texts.pair_images(folder) for folder in find_image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}

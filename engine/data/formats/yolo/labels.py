@@ -207,9 +207,9 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
 def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return True for each line that seems to be an outline, bool [n].
 
-    In such a line, float64 [n, k], the second point is near the others.
+    In such a line, float64 [n, k], all points are inside the image, and the second one is near the others. In a line
+    with a box, the second pair of numbers is the size of the box.
     """
-    # In a line with a box, the second pair of numbers is the size of the box instead of a point.
     points = values.reshape(len(values), -1, 2)
     others = np.delete(points, 1, axis=1)
     low, high = others.min(1), others.max(1)
