@@ -1,4 +1,4 @@
-"""Single window per user, home and display. A second start passes its argument to the open window."""
+"""Limit of one window per user, Footplate home and display. A second start passes its argument to the open window."""
 
 from __future__ import annotations
 

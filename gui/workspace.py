@@ -87,7 +87,7 @@ class Workspace(QObject):
         self.runs.queue.refresh()
 
     def device_warnings(self) -> Mapping[str, tuple[Problem, ...]]:
-        """Return the warnings about devices for the next run."""
+        """Return the warnings about devices for the next run, by device id."""
         alerts, machine = self.alerts.device_warnings, self.hosts.latest.get("")
         if machine is None:
             return alerts

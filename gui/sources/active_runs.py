@@ -40,7 +40,7 @@ def request_pause(run_id: str) -> RunFolder:
 
 
 def _send_to_run(run_id: str, command: Command) -> RunFolder:
-    """Send a command to a run's supervisor and return the run's folder. Raises LookupError if it doesn't exist."""
+    """Send a command to a run's supervisor and return the run's folder. Raises LookupError for an unknown run."""
     from engine.runs.index import find_run
     from engine.runs.slurm import send
 

@@ -1,4 +1,4 @@
-"""Reader for saved evaluations, which loads them into arrays that sort tens of thousands of samples instantly."""
+"""Reader for saved evaluations. It loads them into arrays, which makes sorting tens of thousands of samples fast."""
 
 from __future__ import annotations
 

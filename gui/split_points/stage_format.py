@@ -57,7 +57,7 @@ def format_modules(stage: Stage) -> str:
 
 
 def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, title: str) -> str:
-    """Describe a stage for tool tips and screen readers."""
+    """Describe stage `number` for tool tips and screen readers. `title` is the title of its device."""
     stage = stages[number]
     sent = compute_sent_bytes(stages, number)
     transfer = f", sends {size(sent)} per microbatch" if sent else ""
@@ -70,7 +70,7 @@ def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, titl
 
 
 def describe_split(split: ModelSplit, stages: Sequence[Stage], titles: Sequence[str]) -> str:
-    """Describe all pipeline stages of `split` for screen readers."""
+    """Describe all pipeline stages of `split` for screen readers. `titles` are those of its ranks' devices."""
     sentences = [describe_stage(number, stages, split, titles[stage.group_rank]) for number, stage in enumerate(stages)]
     return " ".join([describe_balance(split, stages), *sentences])
 

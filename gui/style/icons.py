@@ -14,9 +14,10 @@ from gui.style import theme
 
 
 def icon(name: str, color: str, on: str = "") -> QIcon:
-    """Return an icon in a color of `theme.Colors`. `on` is the name of the icon for a checked button.
+    """Return the icon `name` in a color of the current theme. In selected rows, it has the color of the text.
 
-    In selected rows, icons have the color of the text.
+    `color` is the name of a field of `theme.Colors`. `on` is the name of the icon for a checked button, or "" for the
+    same icon.
     """
     return QIcon(_IconEngine(name, color, on or name))
 

@@ -26,7 +26,7 @@ _LABEL, _VALUE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 
 
 class _Line(NamedTuple):
-    """Setting of a run."""
+    """Setting of a run with its label, its formatted value and a help text."""
 
     label: str
     value: str

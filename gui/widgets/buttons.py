@@ -18,9 +18,10 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", description: str = "") -> _Widget:
-    """Set the object name (for the style sheet), accessible texts and tool tip of a widget, unless they are empty.
+    """Set the given texts of a widget and return the widget. Texts that are "" don't change it.
 
-    Returns `widget`.
+    `style` is the object name, to which the style sheet refers. `name` and `description` are read by screen readers,
+    and `tip` is the tool tip.
     """
     for text, setter in (
         (style, widget.setObjectName),

@@ -200,7 +200,7 @@ class PathLine(QLineEdit):
 
 
 class TextEditor(Editor):
-    """Editor for a line of text, with completions from `known`."""
+    """Editor for a line of text, which offers completions if it is created with known texts."""
 
     def __init__(self, placeholder: str = "", known: Sequence[str] = (), line: QLineEdit | None = None) -> None:
         self.line = line or QLineEdit()
@@ -245,7 +245,10 @@ class PathEditor(TextEditor):
     """Editor for a path, with a button that opens a file dialog."""
 
     def __init__(self, content: str, *, folder: bool = False, placeholder: str = "") -> None:
-        """Create an editor for the path of a file or folder that contains `content`, as in "the dataset"."""
+        """Create an editor for the path of a file or, if `folder`, of a folder.
+
+        `content` names what it contains in texts for the user, as in "the dataset".
+        """
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
         self._content = content

@@ -1,4 +1,4 @@
-"""Point clouds in images, drawn from any direction."""
+"""Point clouds that PNG images contain as metadata, drawn from any direction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PointCloud:
 
     @classmethod
     def of_image(cls, image: QImage) -> PointCloud | None:
-        """Return the cloud in a PNG image, or None if it has none or is damaged."""
+        """Return the point cloud in the metadata of a PNG image, or None if there is none or it is damaged."""
         import numpy as np
 
         try:

@@ -1,4 +1,4 @@
-"""Fixtures that start real runs and a folder that several users share."""
+"""Fixtures for attacks: real runs, and a folder that all users can access."""
 
 from __future__ import annotations
 

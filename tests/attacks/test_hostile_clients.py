@@ -130,7 +130,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: LocalServer) 
 
 
 def connect_crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Connect the maximum number of clients that the server accepts. None of them reads."""
+    """Connect as many clients as the supervisor's server accepts, until `stack` closes. They never read events."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(connect_without_hello(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")

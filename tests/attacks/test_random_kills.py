@@ -71,7 +71,10 @@ def kill_all(attacked: AttackedRun) -> bool:
 
 
 def terminate_supervisor(attacked: AttackedRun) -> bool:
-    """Terminate the supervisor with SIGTERM and resume the run. Return False if the run has ended or completed."""
+    """Terminate the supervisor with SIGTERM and resume the run.
+
+    Returns False, without resuming, if the supervisor had already exited or the run has completed.
+    """
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -81,7 +84,10 @@ def terminate_supervisor(attacked: AttackedRun) -> bool:
 
 
 def resume_unless_completed(run: RealRun) -> bool:
-    """Check that the processes of an ended run exit, and resume the run. Return False if it has completed."""
+    """Check that the processes of an ended run exit, and that its last checkpoint is intact. Then resume it.
+
+    Returns False, without resuming it, if the run has completed.
+    """
     run.assert_processes_end()
     last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"

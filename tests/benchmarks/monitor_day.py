@@ -179,10 +179,10 @@ def time_frames(frame: Callable[[int], None], count: int) -> list[tuple[float, f
 
 
 def summarize_frames(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Return the median and maximum of the frame times, by title.
+    """Return the median and maximum of the frame times in milliseconds, by titles that begin with `name`.
 
     `taken` holds the wall-clock time and the thread's CPU time of each frame in milliseconds. On a busy machine, the
-    former exceeds the latter.
+    former exceeds the latter, so there are values of both.
     """
     walls, owns = zip(*taken, strict=True)
     return {

@@ -73,7 +73,10 @@ SPACES: dict[str, dict[str, Any]] = {
 
 
 def run_search(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
-    """Run a search on two CPU workers. Return its folder, its final state and its duration in seconds."""
+    """Run a search on two CPU workers. Return its folder, its final state and its duration in seconds.
+
+    `values` are fields of the search. Exits if the search is invalid or doesn't complete.
+    """
     search, problems = validate_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))

@@ -194,7 +194,8 @@ class Bench:
     ) -> Comparison:
         """Compare Footplate's speed on the ImageFolder `data` with training steps alone and with other tools.
 
-        On a GPU, all of them train in bf16. `fields` override fields of Footplate's job.
+        The comparison is printed under the title `name`, and its ratios are added to the verdicts. On a GPU, all of
+        them train in bf16. `fields` override fields of Footplate's job.
         """
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:

@@ -27,7 +27,7 @@ OUT_OF_MEMORY = Failed(cause="Out of memory.", kind="out_of_memory")
 
 
 class Machine:
-    """Machine whose trials take one second. A step takes 0.4 s, divided by the number of devices.
+    """Simulated machine, whose trials take one second. A training step takes 0.4 s, divided by the number of devices.
 
     Attributes:
         trials: Strategy, number of devices and minimum number of steps of each trial.

@@ -258,7 +258,7 @@ class SimulatedSearch:
             assert trial is not None
             self.add(trial, value)
         monkeypatch.setattr(Driver, "_start", lambda _driver, run: self.started.append(run.run_id))
-        self.start_trials()
+        self.restart_driver()
 
     def add(self, trial: Trial, value: float | str | None) -> None:
         job, _problems = job_with(self.search.job, trial.params)
@@ -269,8 +269,8 @@ class SimulatedSearch:
         elif value == "interrupted":
             os.utime(run.job_file, (0, 0))
 
-    def start_trials(self) -> None:
-        """Create a new driver and let it start trials, as after the previous driver has died."""
+    def restart_driver(self) -> None:
+        """Create a new driver, which reads the search from its folder, as after the previous driver has died."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
     def step(self) -> SearchState:
@@ -289,7 +289,10 @@ class SimulatedSearch:
 
     @staticmethod
     def finish(run: RunFolder, value: float | None, outcome: Outcome | None = None, cause: str = "") -> None:
-        """End a run with the metric `value`, or as failed if it is None."""
+        """Write the log of a run that has ended with the metric `value`.
+
+        By default, the outcome is "completed", or "failed" if `value` is None. `cause` explains a failure.
+        """
         outcome = outcome or ("completed" if value is not None else "failed")
         events: list[AnyEvent] = [RunFinished(outcome=outcome, cause=cause)]
         if value is not None:
@@ -323,7 +326,7 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
         run, trial = repeats[0]
         assert trial.repeat_of is not None
         confirmed.finish(run, reached[trial.repeat_of][trial.params["seed"] - 1])
-        confirmed.start_trials()  # killed after each repeat
+        confirmed.restart_driver()  # killed after each repeat
         state = confirmed.step()
         if confirmed.list_unfinished_repeats():
             assert state.best == LUCKY, "the base ranking remains until all have ended"
@@ -370,7 +373,7 @@ def test_repeats_are_outside_budget_and_sampler(
     assert confirmed.step().best == SOLID
     importance = confirmed.folder.state().importance
     confirmed.search = msgspec.structs.replace(confirmed.search, budget=Budget(trials=4))
-    confirmed.start_trials()
+    confirmed.restart_driver()
     state = confirmed.step()
     ((_run, trial),) = confirmed.list_unfinished_repeats()
     assert (trial.number, trial.repeat_of) == (6, None)
@@ -459,7 +462,7 @@ def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.M
     monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=clock.monotonic, time=lambda: 0.0))
     written = SimulatedSearch(monkeypatch, trials=None, hours=0.5, confirm=1)
     written.folder.save_state(msgspec.structs.replace(written.folder.state(), worked_s=3000.0, confirming_s=2000.0))
-    written.start_trials()
+    written.restart_driver()
     state = written.step()
     assert (state.worked_s, state.confirming_s, written.list_started_numbers()) == (3000.0, 2000.0, [3, 4, 5])
     for run, _trial in written.list_unfinished_repeats():
@@ -475,7 +478,7 @@ def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch
     job = make_small_job(devices=("cpu", "cpu"))
     written = SimulatedSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
     written.search = msgspec.structs.replace(written.search, devices=("cpu",), devices_per_trial=1)
-    written.start_trials()
+    written.restart_driver()
     written.step()
     assert written.started == []
 
@@ -490,7 +493,7 @@ def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -
     for run, trial in written.list_unfinished_repeats():
         lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(0.1, epochs[trial.number])]
         run.events_file.write_bytes(b"".join(lines))
-    written.start_trials()
+    written.restart_driver()
     written.step()
     assert [trial.number for _run, trial in trials_of("small") if trial.pruned] == [5]
 

@@ -1,4 +1,4 @@
-"""Boxes of a split: units that are doubtful, boxes that are left out, and sizes of images."""
+"""Arrays of a split's boxes: numbers in the wrong unit, unusable and clipped boxes, and the sizes of the images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Division of samples into splits, and the properties of a sample of masks."""
+"""Division of samples into splits, and the properties of masks that are found in a few sampled ones."""
 
 from __future__ import annotations
 

@@ -18,9 +18,10 @@ MODULES = (change_detection, depth, mvtec)
 
 
 def write(folder: Path, *places: str) -> None:
-    """Write all ground-truth images to paths made from each of the patterns `places`.
+    """Write the ground-truth images to paths in `folder`, once for each pattern in `places`.
 
-    Patterns that start with "mask:" get the masks instead of the images.
+    A pattern contains the placeholders "{split}", "{name}" or "{width}" of an image. If it starts with "mask:", the
+    masks are written instead of the images.
     """
     for place in places:
         for image in TRUTH.images:
