@@ -108,8 +108,7 @@ def place_tiles(length: int, side: int, overlap: float) -> list[int]:
     """Return evenly spaced start positions of tiles with `side` pixels along an axis of `length` pixels.
 
     The first tile starts at 0, and the last one ends at `length`. Neighboring tiles overlap by at least the fraction
-    `overlap`
-    of their side. If `length` is at most `side`, there is a single tile.
+    `overlap` of their side. If `length` is at most `side`, there is a single tile.
     """
     if length <= side:
         return [0]
@@ -122,8 +121,7 @@ def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) ->
     """Run a model that predicts pixels or lines on a large image, and yield probabilities in bands from top to bottom.
 
     Bands are float32 [k, rows, width], for the k maps that the model predicts. A probability is the mean over all tiles
-    that
-    contain the pixel, with weights that decrease smoothly from the center of a tile.
+    that contain the pixel, with weights that decrease smoothly from the center of a tile.
     """
     height, width = picture.sides
     tops = place_tiles(height, tiling.side, tiling.overlap)
@@ -153,9 +151,8 @@ def detect_in_tiles(model: ImageModel, picture: RowReader, tiling: Tiling, thres
     """Run a detector on a large image, and return the objects from all tiles without duplicates.
 
     Objects with a score below `threshold` are left out. Of overlapping boxes with the same class, the one with the
-    highest
-    score is kept (non-maximum suppression). Boxes that a tile's edge clips are dropped if the complete object was
-    found.
+    highest score is kept (non-maximum suppression). Boxes that a tile's edge clips are dropped if the complete object
+    was found.
     """
     height, width = picture.sides
     tile_objects: list[tuple[_Tile, Objects]] = []

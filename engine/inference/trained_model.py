@@ -185,8 +185,8 @@ class TrainedModel:
         """Convert the model's output for a sample, on the CPU, to a prediction for an image of `sides` (height, width).
 
         `model_input` is the sample itself, which a custom task may draw its prediction on. `threshold` is the minimum
-        score of
-        detections, and minimum probability of labels and lines. Raises TypeError if the sample is not an image.
+        score of detections, and minimum probability of labels and lines. Raises TypeError if the sample is not an
+        image.
         """
         scores = self.objective.compute_scores(output, self.size)
         if isinstance(scores, RawScores):

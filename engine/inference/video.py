@@ -144,8 +144,7 @@ def _import_opencv() -> ModuleType:
     """Import OpenCV, and return the module. Raises NoVideo if it is not installed.
 
     Environment variables turn its log messages off, and limit FFmpeg to the container formats in `FFMPEG_FORMATS`,
-    unless the
-    user has set them.
+    unless the user has set them.
     """
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # broken files are reported by our own messages
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")

@@ -65,8 +65,7 @@ def bind_collectives(address: str, *, infiniband: bool = True) -> None:
     """Make gloo and NCCL use the network interface with this `address`, by setting their environment variables.
 
     Variables that the user has already set are not changed. If `infiniband` is False, NCCL does not use InfiniBand,
-    since all
-    machines must use the same kind of connection. Raises ValueError if there is no such interface.
+    since all machines must use the same kind of connection. Raises ValueError if there is no such interface.
     """
     interface = interface_of(address)
     defaults = {

@@ -64,8 +64,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
     """Copy a file of the run `name` on `machine` to the local copy of the run, and return its local path.
 
     `path` is the file's path relative to the run folder. `on_progress` is called with the number of copied bytes and
-    the
-    total. Raises NotFetched and OSError.
+    the total. Raises NotFetched and OSError.
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")

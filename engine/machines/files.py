@@ -161,8 +161,8 @@ class FileTransfers:
         """Fetch or send a file. Returns the error, or "" if it succeeds.
 
         If sending fails, or an exception interrupts a transfer, the connection is closed. Partial copies of the file in
-        the run
-        folder are then removed. A fetch that ends without an exception leaves them, because `_receive` deals with them.
+        the run folder are then removed. A fetch that ends without an exception leaves them, because `_receive` deals
+        with them.
         """
         try:
             connection = self._connect()

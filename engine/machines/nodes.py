@@ -500,10 +500,8 @@ class Nodes:
         """Handle the loss of a machine.
 
         In a restart of the workers, a machine that has not reported its facts yet is awaited for a limited time. The
-        run waits
-        for it, or continues at once without it if the job allows this and its other devices suffice. In all other
-        cases, the
-        workers are stopped with a failure.
+        run waits for it, or continues at once without it if the job allows this and its other devices suffice. In all
+        other cases, the workers are stopped with a failure.
         """
         is_awaited = self._attempt > 0 and self._stage is _Stage.COMPARING and node.facts is None
         if not is_awaited or time.monotonic() > self._give_up_at:

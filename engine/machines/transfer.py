@@ -68,8 +68,7 @@ class Channel:
         """Offer the file that is open as `stream`, and send its content.
 
         Returns the reason if the receiver refuses the file, otherwise "". The digest is computed unless `offer` has
-        one. Raises
-        OSError.
+        one. Raises OSError.
         """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)

@@ -2,9 +2,8 @@
 
 The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), and tests compare the results. There are ten
 IoU thresholds and 101 recalls at which the precision is measured. Objects of all sizes count, but at most 100
-detections
-of each class in an image. pycocotools evaluates all images in one process. Here, results are rows that can be
-concatenated over ranks, and resampled for bootstrap intervals.
+detections of each class in an image. pycocotools evaluates all images in one process. Here, results are rows that can
+be concatenated over ranks, and resampled for bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -135,8 +134,7 @@ def iterate_classes(classes: Ints, scores: Floats, true_classes: Ints) -> Iterat
     Args:
         classes: Class of each detection, [d].
         scores: Score of each detection, [d]. Only the `MAX_DETECTIONS` detections of a class with the highest scores
-            are
-            included, in descending order of scores.
+            are included, in descending order of scores.
         true_classes: Class of each annotated object, [g].
     """
     for number in np.unique(classes):

@@ -33,8 +33,7 @@ class Curve(NamedTuple):
     """Points of a precision-recall or ROC curve, in descending order of thresholds, each [t].
 
     For a precision-recall curve, `x` is the recall and `y` the precision. For a ROC curve, they are the false positive
-    rate
-    and the true positive rate.
+    rate and the true positive rate.
     """
 
     x: Floats

@@ -198,8 +198,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
     """Load the weights that the job starts from into the model, if there are any. Raises TaskError.
 
     The layer named `head` is loaded only if its shape fits. The first layer is adapted to `channels` image channels,
-    and
-    learned positions to images of `size` px.
+    and learned positions to images of `size` px.
     """
     title = job.model.name if job.model_is_file else get_title_and_family(job.model.name)[0]
     initial = weights.read_initial(job, title)

@@ -64,8 +64,7 @@ def _describe_encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueD
     """Return the properties of a detector that is built on the job's encoder.
 
     `title` is its name for users. The shapes of its parameters whose names start with one of `head` depend on the
-    number of
-    classes.
+    number of classes.
     """
     return _CatalogueDetector(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
@@ -202,8 +201,7 @@ def _load_initial(
     """Load the initial weights of a detector, which belong to the full model or to its encoder alone. Raises TaskError.
 
     The layers that depend on the classes are loaded only if all of them fit. `entry` has the properties of the model,
-    and
-    `channels` is its number of image channels.
+    and `channels` is its number of image channels.
     """
     if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
         encoders.load_weights(model.get_submodule("backbone.body"), job.model.encoder, initial, channels)

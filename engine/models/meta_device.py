@@ -54,10 +54,8 @@ def build_skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
     """Return the model that `build` creates on the meta device, or None if it could not be turned into a usable model.
 
     Its parameters and buffers can later be replaced by those of a model that was built normally. This isn't possible,
-    and None
-    is returned, if the model can't be built on the meta device, if it has a tensor in another attribute, or if it uses
-    one
-    parameter under several names, which would become several parameters.
+    and None is returned, if the model can't be built on the meta device, if it has a tensor in another attribute, or if
+    it uses one parameter under several names, which would become several parameters.
     """
     try:
         model = build_on_meta(build)

@@ -140,9 +140,8 @@ def _create_anchor_generator(
     """Create a generator of anchors whose size is proportional to `size`, the side of the images in pixels.
 
     The pyramid has `levels` levels, the first with the stride `finest_stride`. The smallest anchor's side is 4 times
-    the stride
-    of its level for images of 800 px, and 1.6 times for 320 px. Each level has anchors of this side times each of
-    `scales`.
+    the stride of its level for images of 800 px, and 1.6 times for 320 px. Each level has anchors of this side times
+    each of `scales`.
     """
     sides = [max(MIN_ANCHOR_SIZE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)

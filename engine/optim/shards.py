@@ -80,8 +80,7 @@ def get_slice(tensor: Tensor, like: Any) -> Tensor:
 
     The slice is a view, so that only the slice is read from a memory-mapped file. For attention's packed weights (see
     `pack_qkv`), it is a copy. DTensor's `distribute_tensor` would copy every slice, and with tensor parallelism even
-    the
-    complete tensor.
+    the complete tensor.
     """
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor

@@ -30,8 +30,7 @@ class SegmentCosts(NamedTuple):
     """Segments to divide into stages, with functions for the costs of every possible stage.
 
     The arguments of each function of type `Cost` are the number of the stage, its first segment, and the segment after
-    its
-    last one.
+    its last one.
 
     Attributes:
         segments: Number of segments.

@@ -34,9 +34,8 @@ def _find_interleaved_peak(microbatches: int, devices: int, stages_per_device: i
     """Return the maximum number of microbatches whose activations a stage of interleaved 1F1B stores at a time.
 
     A device first executes some forward passes (the warm-up), and then alternates between forward and backward passes.
-    It
-    processes a round of microbatches in one of its stages before it continues with another stage. In forward passes, it
-    proceeds from its first stage to its last, and in backward passes from its last to its first.
+    It processes a round of microbatches in one of its stages before it continues with another stage. In forward passes,
+    it proceeds from its first stage to its last, and in backward passes from its last to its first.
     """
     rank, chunk = stage % devices, stage // devices  # the stage is number `chunk` of the stages on device `rank`
     per_round = microbatches // max(1, microbatches // devices)

@@ -57,8 +57,7 @@ class _StageCosts:
     """Costs of a stage that consists of any range of segments, computed from running sums.
 
     The arguments of the methods are the number of the stage, its first segment (`start`), and the segment after its
-    last
-    one (`end`).
+    last one (`end`).
     """
 
     def __init__(self, split: ModelSplit) -> None:

@@ -38,8 +38,7 @@ def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     """Describe the failure of a worker that exited with `exit_code` without reporting an error.
 
     The cause contains the last lines of the worker's file `log`. The kind of the failure is "fault" if a restart may
-    help,
-    or "error" if it would happen again.
+    help, or "error" if it would happen again.
     """
     exit_text = describe_exit(exit_code)
     if exit_code >= 0:
@@ -92,8 +91,7 @@ def certainty_of_death(event: Failed, exit_code: int) -> int:
     """Return the certainty that the failure `event`, a worker's exit without a reported error, is the root cause.
 
     A worker that was killed by a signal certainly caused the group's failure, except for SIGABRT: NCCL's watchdog
-    aborts a
-    process with it after another rank has exited. For other exit codes, see `certainty_of_report`.
+    aborts a process with it after another rank has exited. For other exit codes, see `certainty_of_report`.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN

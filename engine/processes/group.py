@@ -274,8 +274,7 @@ class Group:
         """Add a failure for a worker that has exited.
 
         Nothing is added if the worker was sent a signal, if it has reported a failure itself, or if the root cause of
-        the
-        group's failure is already known.
+        the group's failure is already known.
         """
         has_failed = any(failure.event.rank == worker.rank for failure in self._failures)
         if has_failed or worker.rank in self.forced or self.failure is not None:

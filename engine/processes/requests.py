@@ -35,9 +35,8 @@ def serve_request(name: str, request_type: Any, carry_out: _CarryOut) -> NoRetur
     """Read a request from standard input, execute it, print its messages and result as JSON lines, and exit.
 
     Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
-    cleanup is
-    not interrupted. After the cleanup, or if a message can't be written because the output is closed, the process exits
-    without waiting for threads.
+    cleanup is not interrupted. After the cleanup, or if a message can't be written because the output is closed, the
+    process exits without waiting for threads.
 
     Args:
         name: Name of the process in ps.

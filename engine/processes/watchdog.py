@@ -228,8 +228,7 @@ class HangWatch:
         """Return a failure or a warning if the ranks send messages but make no progress, otherwise None.
 
         It is a failure once the time limit of `_get_failure_limit` has passed. Ranks that wait for others are not
-        reported as the
-        cause if another rank is busy.
+        reported as the cause if another rank is busy.
         """
         heartbeats = [
             state.heartbeat

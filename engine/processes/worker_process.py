@@ -234,8 +234,7 @@ def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
     """Run the function `worker` (MODULE:NAME) in this process, and return the exit code.
 
     The function is called with `spec` and `channel`, and returns the exit code. If it raises an exception, this is
-    printed to
-    the worker's log, and the exit code is 1.
+    printed to the worker's log, and the exit code is 1.
     """
     linux.name_process(f"footplate-w{spec.rank}")
     try:
@@ -300,8 +299,7 @@ def _enter_network(network: PrivateNetwork) -> None:
     """Enter a private network in a worker.
 
     The worker's cache folders are fixed beforehand, because that depends on the owners of folders, which can't be
-    determined
-    inside the network's user namespace.
+    determined inside the network's user namespace.
     """
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
     with suppress(OSError):  # the worker meets the same problem and reports it

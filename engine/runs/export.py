@@ -158,8 +158,7 @@ def collect_problem_report(doctor: str) -> dict[str, str]:
     """Collect the files of a problem report, as texts by file name.
 
     `doctor` is the output of `footplate doctor`. Names of runs, datasets, classes and other private things are replaced
-    by
-    neutral ones in all texts.
+    by neutral ones in all texts.
     """
     names: list[str] = []
     with suppress(OSError):  # a report without runs is still useful

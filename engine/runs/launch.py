@@ -55,10 +55,8 @@ class Preloader:
     """Owner of a child process that has already imported PyTorch and forks supervisors without delay.
 
     The child is used only on systems that can fork. Without a child that is ready, `start_run` starts a supervisor
-    directly.
-    If the child exits before it has started all requested supervisors, the next `poll` or `close` starts the missing
-    ones.
-    No call waits for a supervisor to start. `ready` is True once the child can start runs.
+    directly. If the child exits before it has started all requested supervisors, the next `poll` or `close` starts the
+    missing ones. No call waits for a supervisor to start. `ready` is True once the child can start runs.
     """
 
     def __init__(self) -> None:

@@ -51,8 +51,7 @@ class ResolvedJob:
     """Job with final values for automatic settings, and facts about its training.
 
     Two settings may still be automatic: `compile`, which is chosen after the model is wrapped, and a setting for which
-    the
-    run was stopped while its values were tried out.
+    the run was stopped while its values were tried out.
 
     Attributes:
         job: Job with the final values.

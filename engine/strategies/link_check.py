@@ -89,8 +89,7 @@ def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> 
     """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy.
 
     `first` and `second` are the ranks of the GPUs, and `problem` describes the failed exchange. This process must be
-    one of
-    the two ranks, because the cause is looked for on its machine.
+    one of the two ranks, because the cause is looked for on its machine.
     """
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"

@@ -287,8 +287,7 @@ class Pipeline(Distributed):
         """Return a microbatch's contribution to the mean loss over the global batch, scaled for the backward pass.
 
         The schedule calls this at the end of a forward pass. The recorded time of that pass is extended by the time for
-        the
-        loss.
+        the loss.
         """
         is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real

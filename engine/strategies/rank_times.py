@@ -68,8 +68,7 @@ def compute_blocked_times(collectives: Sequence[Interval], computing: Sequence[I
     """Return the seconds in each collective, in order of starts, during which this rank does not compute.
 
     `collectives` and `computing` are the intervals in which the rank communicates and computes. If collectives overlap,
-    their
-    common time counts only for the first one.
+    their common time counts only for the first one.
     """
     covered = merge_intervals(computing)
     blocked: list[float] = []

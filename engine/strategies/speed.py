@@ -38,10 +38,8 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
     All ranks call it in `wrap` if the job requests balancing. They pass the plain model in training mode on this rank's
     device, and the shape of one sample. Weights, gradients, buffers and random states stay the same. If a resumed run
-    has
-    saved shares, they are used instead. If the run is stopped meanwhile, no shares are set, so that a resumed run
-    measures
-    again.
+    has saved shares, they are used instead. If the run is stopped meanwhile, no shares are set, so that a resumed run
+    measures again.
     """
     if strategy.resolved_job.shares is not None:
         strategy.shares = strategy.resolved_job.shares

@@ -129,8 +129,7 @@ class StartGate:
         """Check if the run's GPUs are usable, and set `_is_gpu_check_done` if they are.
 
         As long as they have problems or their state is unknown, the check is repeated. Once it `is_late`, the last one
-        counts:
-        problems set `failure`, and GPUs whose state is unknown count as usable.
+        counts: problems set `failure`, and GPUs whose state is unknown count as usable.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"

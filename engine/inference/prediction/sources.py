@@ -76,8 +76,7 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
 
     Each file is returned as its absolute path and its name, which is its path relative to the item of `paths` that
     contains it. A file or camera that is itself an item of `paths` is always accepted. Hidden files and the folder
-    `out`
-    are left out. `noun` names the expected files in messages. Raises CannotLoad with all problems.
+    `out` are left out. `noun` names the expected files in messages. Raises CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[tuple[str, str]] = []
@@ -104,8 +103,7 @@ def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> I
     """Yield the accepted files in the folder `path`, or the file or camera `path` itself.
 
     Each is given by its absolute path (or the camera's name) and a name relative to `path`. The folder `out`, an
-    absolute
-    path, is left out. Raises OSError for an unreadable folder.
+    absolute path, is left out. Raises OSError for an unreadable folder.
     """
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")

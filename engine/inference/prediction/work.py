@@ -265,8 +265,7 @@ class Predictor:
         """Run the model on the frames of the video or camera with index `number` in the sources, and write the results.
 
         Frames are processed in batches. One batch is read ahead, because results must state which frame is the last
-        one.
-        Raises UnreadableImage.
+        one. Raises UnreadableImage.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         try:

@@ -106,8 +106,7 @@ def find_pairs(fingerprints: Fingerprints) -> Iterator[Pair]:
     """Yield the pairs of readable images that are equal or nearly equal.
 
     Their hashes differ by at most `MAX_HASH_BITS` bits, and their thumbnails on average by at most
-    `MAX_LEVEL_DIFFERENCE`
-    gray levels.
+    `MAX_LEVEL_DIFFERENCE` gray levels.
     """
     hashes, thumbnails, is_readable = fingerprints
     signed_bits = np.where(hashes, 1, -1).astype(np.float32)

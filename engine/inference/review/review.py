@@ -167,9 +167,8 @@ def _find_class_issues(
     """Yield the margin and the issue of each label that is probably wrong.
 
     The margin is the probability of the label minus that of the most likely other class, so the lowest margin means the
-    most
-    likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and `names` are the names of the K
-    classes.
+    most likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and `names` are the names of
+    the K classes.
     """
     margins = compute_label_margins(probabilities, labels)
     for row in np.flatnonzero(find_wrong_labels(probabilities, labels)).tolist():

@@ -246,8 +246,7 @@ def _describe_d_fine(letter: str, config: dict[str, Any], size: str, average_pre
     """Return the description of a D-FINE, whose weights have an average precision of `average_precision` on COCO.
 
     The size of the model is given by its `letter` in the title, such as "N", and in the repository's name by `size`,
-    such as
-    "nano". `config` has the arguments of its configuration.
+    such as "nano". `config` has the arguments of its configuration.
     """
     published = f"COCO {average_precision} AP, D-FINE paper"
     return _describe_model(

@@ -162,8 +162,7 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
     """Find the split points of a traced model: the nodes of `graph` that a stage can end with.
 
     After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
-    on
-    both sides, and no later operation modifies the output in place. `modules` has the modules of the model by dotted
+    on both sides, and no later operation modifies the output in place. `modules` has the modules of the model by dotted
     path.
     """
     nodes = list(graph.nodes)
