@@ -33,7 +33,7 @@ class Run:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Names of the available checkpoints: "best", "last" and those of particular epochs."""
+        """Names of the available checkpoints, without ".pt": "best", "last" and older ones ("epoch-2-step-345")."""
         return tuple(path.stem for path in sorted(self._run.checkpoints.glob("*.pt")))
 
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:

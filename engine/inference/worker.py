@@ -65,7 +65,7 @@ class Shard:
         self._reported_at = 0.0  # by `time.monotonic`
 
     def advance(self, count: int) -> None:
-        """Count `count` more completed samples, and report the total from time to time."""
+        """Count `count` more completed samples, and report the total at most every `_REPORT_INTERVAL_S` seconds."""
         now = time.monotonic()
         self._completed += count
         self._reporter.set_activity("evaluate")

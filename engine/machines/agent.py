@@ -52,10 +52,10 @@ class Agent:
     def __init__(
         self, request: NodeRequest, rendezvous: Rendezvous, listener: socket.socket | None, node_socket: Path
     ) -> None:
-        """Start the agent process.
+        """Start the agent process, which starts the workers that `request` asks for.
 
-        On the first node, the agent process takes over `listener`, which listens at the address of the rendezvous. The
-        node receives messages from its workers on the socket `node_socket`.
+        On the first node, the agent process takes over `listener`, which listens at the address of the rendezvous. On
+        other nodes, it is None. The node receives messages from its workers on the socket `node_socket`.
         """
         self._ranks = [spec.rank for spec in request.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)

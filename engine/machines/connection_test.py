@@ -34,7 +34,8 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
     """Run the connection tests requested over standard input, and exit the process when this input is closed.
 
     Each result is printed as a line of JSON, first one that says if tests are possible at all. In a test, the machine
-    to which the others connect first answers with its port. `address` is the address of this machine.
+    to which the others connect first answers with its port. `address` is the address of this machine. If `infiniband`
+    is False, NCCL does not use InfiniBand.
     """
     output = os.dup(1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers
@@ -73,7 +74,10 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
 
 
 def _test_exchange(store: dist.Store, request: ConnectionTest) -> str:
-    """Exchange numbers with the other machines over gloo or NCCL. Returns the error, or "" if it succeeds."""
+    """Sum a number with the other machines in the test `request`, over gloo or NCCL, and return the error or "".
+
+    `store` is the key-value store through which the machines find each other.
+    """
     try:
         if request.backend == "nccl":
             _all_reduce_on_gpus(store, request)

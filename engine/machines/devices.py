@@ -35,9 +35,10 @@ def snapshot() -> Snapshot:
 
 
 def start_sampling(request: NodeRequest, send: Callable[[Sampled], None]) -> None:
-    """Start a thread that samples this machine's devices in a run regularly, and passes the samples to `send`.
+    """Start a thread that samples the run's devices on this machine every `INTERVAL_S`, and passes samples to `send`.
 
-    In the samples, the devices have the names that the run uses for them. `request` is the supervisor's request to train.
+    In the samples, the devices have the names that the run uses for them. `request` is the supervisor's request to
+    train.
     """
     spec = request.specs[0]
     host = host_of(spec.devices[spec.rank])

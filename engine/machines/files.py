@@ -74,7 +74,7 @@ class _Transfer:
 class FileTransfers:
     """Transfers of files between the supervisor and one machine, in a thread and over a separate connection.
 
-    Call `poll` regularly, which calls the callbacks.
+    The thread calls no callbacks. Call `poll` regularly, so that it calls those of the transfers that have ended.
 
     Args:
         run: Run folder on the supervisor's machine.
@@ -179,7 +179,7 @@ class FileTransfers:
         return reason
 
     def _connect(self) -> FileConnection:
-        """Return the connection to the machine, opening it if necessary. Raises OSError."""
+        """Return the connection to the machine, which is opened if there is none. Raises OSError."""
         with self._lock:
             if self._is_closed:
                 raise ConnectionLost("the machine is away")

@@ -77,7 +77,11 @@ class Follower:
         return self._exit_code
 
     def _poll_link(self) -> None:
-        """Connect to the other machine if an attempt is due. Disconnect if it is silent or sends no state of the run."""
+        """Connect to the other machine once it is time for the next attempt.
+
+        If there is a connection, close it if the machine counts as lost or has sent no state of the run within
+        `START_S`.
+        """
         link = self._link
         if link is None:
             if time.monotonic() > self._retry_at and self._acquire_lock():

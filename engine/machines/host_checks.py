@@ -134,9 +134,9 @@ class _Peer:
         return self.answer()
 
     def answer(self) -> ConnectionTestResult:
-        """Return the next result of the process.
+        """Wait for the next result of the process, and return it.
 
-        If the machine does not answer in time, the process is killed, and the result is a failure.
+        If the machine does not answer within `_TIMEOUT_S`, the process is killed, and the result is a failure.
         """
         assert self._process.stdout is not None
         line = b""

@@ -211,7 +211,7 @@ class NodeLink(SelectedOutput[IO[bytes]]):
                 write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
-        """Read the command's output without blocking. Call `on_message` with each message, and `on_end` at its end."""
+        """Read the command's output without blocking. Call `on_message` with each message, and `on_end` after the last."""
         if self._output is None:
             return
         reason = ""

@@ -146,10 +146,18 @@ def iterate_classes(classes: Ints, scores: Floats, true_classes: Ints) -> Iterat
 def match_detections(
     classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]
 ) -> Floats:
-    """Return a row for each detection in an image.
+    """Return a row for each of the d detections in an image with g annotated objects.
 
     A row consists of the class, the score, and the results of `compute_outcomes` at the ten thresholds for each item of
-    `overlaps`. An item [d, g] holds the overlaps of the boxes, or of the masks, of d detections and all g objects.
+    `overlaps`. At most `MAX_DETECTIONS` detections of a class get a row.
+
+    Args:
+        classes: Class of each detection, [d].
+        scores: Score of each detection, [d].
+        true_classes: Class of each object, [g].
+        ignored: True for ignored objects, [g].
+        overlaps: Overlaps [d, g] of the detections with the objects, one item for boxes and, if there are masks, one
+            for masks.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for detections, objects in iterate_classes(classes, scores, true_classes):

@@ -62,10 +62,10 @@ def expected_calibration_error(binned: Bins) -> float:
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> FittedTemperature | None:
-    """Fit the temperature that divides the logits of a classifier. Return None if there are too few samples.
+    """Fit the temperature that divides the logits of a classifier.
 
-    It minimizes the negative log-likelihood on every second sample (Guo et al. 2017, section 4.2). The probabilities
-    are [n, C], and the true classes [n].
+    The temperature minimizes the negative log-likelihood on every second sample (Guo et al. 2017, section 4.2). The
+    probabilities are [n, C], and the true classes [n]. Returns None if n is less than twice `MIN_FITTED_SAMPLES`.
     """
     logits = np.log(np.maximum(probabilities.astype(np.float64), _MIN_PROBABILITY))
     return _fit_temperature(logits, true, _softmax, _score_classes)
@@ -74,16 +74,16 @@ def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[n
 def fit_temperature_of_labels(
     probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]
 ) -> FittedTemperature | None:
-    """Fit the temperature for a classifier with independent labels. Return None if there are too few samples.
+    """Fit the temperature for a classifier with independent labels, each with a logit of its own.
 
-    Each label has its own logit. `probabilities` and `true` are [n, C].
+    `probabilities` and `true` are [n, C]. Returns None if n is less than twice `MIN_FITTED_SAMPLES`.
     """
     clipped = probabilities.astype(np.float64).clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     return _fit_temperature(np.log(clipped) - np.log1p(-clipped), true, _sigmoid, _score_labels)
 
 
 def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature | None:  # type: ignore[no-untyped-def]
-    """Fit the temperature on every second sample. Return None if there are too few samples.
+    """Fit the temperature on every second of n samples. Return None if n is less than twice `MIN_FITTED_SAMPLES`.
 
     Args:
         logits: Logits [n, C].

@@ -69,7 +69,10 @@ class ClassCounts:
         return correct, true, predicted
 
     def confusion(self, counts: Tensor) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix from `counts` (see `split_counts`), or () if there are too many classes."""
+        """Return the confusion matrix from `counts` (see `split_counts`).
+
+        It is () for more than `MAX_CONFUSION_CLASSES` classes, which are not counted in pairs.
+        """
         if not self.has_confusion:
             return ()
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())
@@ -112,8 +115,9 @@ def compute_balanced_weights(counts: Sequence[float]) -> Tensor:
 def compute_presence_weights(counts: Sequence[float], samples: int) -> Tensor:
     """Return weights of positive targets that balance the presence and absence of each label, float32 [C].
 
-    The weight is the number of samples without the label divided by the number of samples with it (`pos_weight` in
-    torch's BCEWithLogitsLoss). It is 1 for a label that all samples or no samples have.
+    `counts` are the numbers of samples with each label. The weight is the number of samples without the label divided
+    by the number of samples with it (`pos_weight` in torch's BCEWithLogitsLoss). It is 1 for a label that all samples
+    or no samples have.
     """
     positives = torch.tensor(counts, dtype=torch.float64)
     is_informative = (positives > 0) & (positives < samples)
@@ -121,7 +125,7 @@ def compute_presence_weights(counts: Sequence[float], samples: int) -> Tensor:
 
 
 def compute_softened_weights(counts: Sequence[float]) -> Tensor:
-    """Return loss weights of classes for pixels, float32 [C].
+    """Return loss weights of classes for pixels, float32 [C], given the number of pixels of each class.
 
     They are 1 / ln(1.02 + fraction), with a mean of 1 over the pixels. The largest weight is at most 50 times the
     smallest, although one class may have thousands of times as many pixels as another (Paszke et al. 2016, ENet,

@@ -58,7 +58,8 @@ class ImageErrors(NamedTuple):
 def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
     """Return the errors among d detections in an image with g objects.
 
-    `ignored` is True for ignored objects, [g]. `overlaps` are the overlaps of the detections with the objects, [d, g].
+    `classes` and `scores` are those of the detections, [d], and `true_classes` those of the objects, [g]. `ignored` is
+    True for ignored objects, [g]. `overlaps` are the overlaps of the detections with the objects, [d, g].
     """
     is_matched = np.zeros(len(true_classes), bool)
     # Indices of the evaluated detections, class by class, and their outcomes.
@@ -91,10 +92,17 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
 def _classify_errors(
     outcomes: Floats, classes: Ints, true_classes: Ints, is_matched: Bools, overlaps: Floats
 ) -> tuple[Ints, Ints]:
-    """Return the kind of error of each detection, and the index of the object that it nearly matches, or -1 for none.
+    """Return the kind of error of each detection, and the object that it would match without the error.
 
-    `outcomes` is CORRECT, WRONG or LEFT_OUT for each detection at an IoU of 0.5. `is_matched` is True for matched
-    objects.
+    The kind is an index in `KINDS`, or `NO_ERROR`. The object is the index of the one that a localization or
+    classification error refers to, and -1 for other detections.
+
+    Args:
+        outcomes: CORRECT, WRONG or LEFT_OUT for each of the d detections, at an IoU of 0.5.
+        classes: Class of each detection, [d].
+        true_classes: Class of each of the g objects that are not ignored.
+        is_matched: True for objects that a correct detection matches, [g].
+        overlaps: Overlaps of the detections with the objects, [d, g].
     """
     if not len(true_classes):
         background = np.where(outcomes == WRONG, KINDS.index("background"), NO_ERROR)
@@ -124,8 +132,8 @@ def _classify_errors(
 def _find_correctable(objects: Ints, scores: Floats, is_matched: Bools) -> Bools:
     """Return a bool array that is True for detections that become correct if their error is corrected.
 
-    For each unmatched object, this is only the detection with the highest score. `objects` are the indices of the
-    objects that the detections nearly match, and `is_matched` is True for matched objects.
+    For each unmatched object, this is only the detection with the highest score. `objects` is the second result of
+    `_classify_errors`, and `is_matched` is True for matched objects.
     """
     is_correctable = np.zeros(len(objects), bool)
     is_taken = is_matched.copy()

@@ -94,7 +94,7 @@ class MetricWithPlugins(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch to the built-in metric, and its sums to those of the plug-in metrics."""
+        """Add a batch to the task's own metrics, and its sums for each plug-in metric to the previous sums."""
         self.base.update(outputs, targets)
         if len(targets):
             sums = [metric.sums(outputs, targets).double() for metric in self._added.values()]

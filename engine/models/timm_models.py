@@ -194,8 +194,8 @@ def rename_included_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> dict[str, Tensor]:
     """Convert pretrained weights to the names and shapes in `timm.create_model(name, **arguments)`.
 
-    If `img_size` is among the arguments, positions are resampled. Raises timm's errors unless the weights are those of
-    the entire model.
+    If `img_size` is among the arguments, positions are resampled. If `state` does not contain the weights of the entire
+    model, timm's errors are raised.
     """
     import timm
 

@@ -40,7 +40,7 @@ class Averages:
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
-        """Context manager that swaps the weights and their averages, and swaps them back at its end.
+        """Context manager that swaps the weights and their averages, and swaps them back when it exits.
 
         They are swapped one tensor at a time to save memory.
         """

@@ -324,7 +324,10 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
-    """Create the job's optimizer with a parameter group for each `Group`, in the order of their first parameters."""
+    """Create the job's optimizer for the pairs of a tensor and its `Group` in `grouped`.
+
+    It has a parameter group for each different `Group`, in the order of their first tensors.
+    """
     groups: list[dict[str, Any]] = [
         {
             "params": [tensor for tensor, tensor_group in grouped if tensor_group == group],

@@ -65,7 +65,10 @@ class Shutdown:
             self._deadline = max(self._deadline, time.monotonic() + by_s)
 
     def step(self) -> None:
-        """Start the next stage of the shutdown if it is due: send a signal to the remaining workers, or give them up."""
+        """Start the next stage of the shutdown if the time limit of the current one has passed.
+
+        It sends a signal to the workers that remain. In the last stage, they are treated as if they had exited.
+        """
         alive = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()
         if not alive or now < self._deadline:

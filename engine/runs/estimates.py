@@ -125,8 +125,14 @@ def estimate(
 ) -> Estimate | None:
     """Estimate the time and memory of a job, or return None if its model has never run on the same kind of devices.
 
-    `images` are the numbers of training and validation images, and `past` are runs of the same model, newest first. The
-    speed is assumed to be proportional to the number of devices and inversely proportional to the number of pixels.
+    The speed is assumed to be proportional to the number of devices and inversely proportional to the number of pixels.
+
+    Args:
+        job: The job.
+        image_size: Side length of its images in pixels.
+        device_kinds: Name of each of its devices, without its number.
+        images: Numbers of training and validation images.
+        past: Runs of the same model, newest first.
     """
     alike = [each for each in past if _is_alike(each, job, device_kinds)]
     if not alike:
@@ -160,7 +166,7 @@ def estimate_remaining_s(run: RunFolder, now: float | None = None) -> float | No
 
 
 def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
-    """Return True if a past run has trained the job's model on the same kinds of devices as the job's."""
+    """Return True if a past run has trained the model of `job`, on devices of the same kinds as `device_kinds`."""
     past_model, model = past.job.model, job.model
     is_same_task = past.job.task == job.task
     is_same_model = is_same_task and (past_model.name, past_model.encoder) == (model.name, model.encoder)

@@ -181,7 +181,11 @@ class Strategy(ABC):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         """Place the plain `model` on the devices.
 
-        `shape` is the shape of a sample: [channels, height, width] for images.
+        Args:
+            model: Plain model in training mode.
+            objective: Loss and metrics of the task.
+            shape: Shape of a sample: [channels, height, width] for images.
+            resolved: Job with final values for automatic settings, which becomes `resolved_job`.
         """
         self.objective, self.resolved_job, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.training.accumulation, resolved.evaluation_parts
@@ -261,8 +265,8 @@ class Strategy(ABC):
     def loss_divisor(self, batch: Batch) -> Tensor | int:
         """Return the divisor that turns sums of losses over the global batch into means. It is at least 1.
 
-        There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the
-        batch is empty.
+        The result is one divisor for all losses, or a tensor [p] if the model counts different units for its p losses.
+        The ranks call it together, even if their part of the batch is empty.
         """
         local = self.model.loss_units(batch.targets) if isinstance(self.model, TensorDetector) else None
         return batch.global_size if local is None else self.sum_over_batch(local).clamp(min=1)

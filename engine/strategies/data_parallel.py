@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class DataParallel(SingleDevice):
     """Strategy that copies the model to every GPU at each step, and gathers the outputs on the first GPU.
 
-    `setup` raises an error without GPUs, because torch.nn.DataParallel would silently run on the CPU. BatchNorm updates
-    its running statistics with the first GPU's part of each batch.
+    BatchNorm updates its running statistics with the first GPU's part of each batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -36,7 +35,10 @@ class DataParallel(SingleDevice):
     )
 
     def setup(self) -> None:
-        """Prepare the GPUs. Raises StrategyError without at least two GPUs."""
+        """Prepare the GPUs. Raises StrategyError unless all devices of the job are GPUs, and there are at least two.
+
+        Without this check, torch.nn.DataParallel would silently run on the CPU.
+        """
         if not all(map(is_gpu, self.spec.devices)):
             raise StrategyError("DataParallel runs on CUDA GPUs only. Choose DistributedDataParallel for CPU workers.")
         if len(self.spec.devices) < 2:

@@ -21,7 +21,7 @@ RECORD_COST = 0.01
 
 
 class StepProfiler:
-    """Profiler that times the parts of steps. Subclasses also record details of some steps.
+    """Profiler that times the parts of steps. Subclasses also record details of the steps for which `is_due` is True.
 
     For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part.
     While `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.

@@ -92,11 +92,11 @@ class Stopwatch:
             self._steps += 1
 
     def learn_fractions(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
-        """Estimate from a recorded step which fraction of some parts rank 0 spends on communication and waiting.
+        """Estimate from a recorded step which fraction of its time rank 0 spends on communication and waiting.
 
-        Later calls of `take` split the measured times by these fractions. Ranks of a data-parallel
-        strategy communicate during the parts in `reducing_parts`. For a pipeline, the idle time between passes counts
-        as communication.
+        Later calls of `take` split the measured times by this fraction. Under a data-parallel strategy, ranks
+        communicate during the parts in `reducing_parts`. For a pipeline, the idle time between passes counts as
+        communication.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]

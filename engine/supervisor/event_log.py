@@ -117,7 +117,7 @@ class EventLog:
         self._write()
 
     def retry(self, *, at_once: bool = False) -> None:
-        """Try to write the waiting lines if this is due or `at_once` is True.
+        """Try to write the waiting lines if the time for the next attempt has come, or if `at_once` is True.
 
         If it succeeds, log how long they have waited.
         """
@@ -198,7 +198,7 @@ class EventLog:
         return after_lower
 
     def close(self) -> None:
-        """Write the waiting lines if possible, and flush the file to the disk."""
+        """Try once more to write the waiting lines, then flush and close the file."""
         self.retry(at_once=True)
         if self._fd is not None:
             fd, self._fd = self._fd, None
@@ -235,7 +235,7 @@ class EventLog:
             self.recent_offset += length
 
     def _open(self) -> int:
-        """Return the descriptor of the log file, which is opened or created if necessary. Raises OSError."""
+        """Return the descriptor of the log file. If it is not open, open or create it. Raises OSError."""
         if self._fd is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._fd = paths.open_private(str(self._path), flags)

@@ -137,9 +137,10 @@ class RestartPolicy:
         )
 
     def _decide_without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Decide whether a run that has lost GPUs restarts on its other devices, as the job may request.
+        """Decide whether a run that has lost GPUs restarts on its other devices.
 
-        Otherwise, return the failure. If possible, its cause names a command that resumes the run on the other devices.
+        It does if the job requests this and fits on them. Otherwise, return the failure. If the job only doesn't
+        request it, the cause names a command that resumes the run on the other devices.
         """
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         smaller_job = _fit_job(self.job, devices)
@@ -239,9 +240,9 @@ def _shrink_microbatches(job: Job, strategy: StrategyEntry, model: ModelEntry | 
 def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
-    Accumulation is increased so that each device has at most as many images in memory as before. Up to four times the
-    necessary number is tried until one is valid. If a single device remains, a strategy that only divides batches is
-    replaced by an automatic choice.
+    Accumulation is increased so that each device has at most as many images in memory as before. If the smallest such
+    number is not valid for the strategy, larger ones up to four times as large are tried. If a single device remains, a
+    strategy that only divides batches is replaced by an automatic choice.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)

@@ -169,9 +169,10 @@ class Server:
             self._add_client(connection)
 
     def _add_client(self, connection: socket.socket) -> None:
-        """Add a connection as a client that must send a hello in time.
+        """Add a connection as a client, which gets no events before it has sent a hello.
 
-        Connections of other users are refused. If too many connections have sent no hello, the oldest one is closed.
+        Connections of other users are refused. If `MAX_UNAUTHENTICATED` connections have sent no hello, the oldest one
+        of them is closed.
         """
         unauthenticated = [client for client in self._clients if client.cursor is None]
         if len(unauthenticated) >= MAX_UNAUTHENTICATED:

@@ -40,8 +40,8 @@ class StartGate:
     """Gate that holds a run until its weights, queue slot, GPUs and imports are ready, in this order.
 
     `step` must be called often, even while `is_open` is True, because the slot must be renewed. `failure` is set if the
-    workers can never start. To save resources, a waiting run does not import PyTorch and, if possible, does not run the
-    sampler.
+    workers can never start. To save resources, a waiting run does not import PyTorch. It runs the sampler only if it
+    needs the names of its GPUs, or must wait for other users' processes on them.
     """
 
     def __init__(

@@ -217,7 +217,7 @@ class ResultWriter:
         return self._request.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:
-        """Return True if the image of a sample is small enough to draw the prediction on it."""
+        """Return True if the image of a sample has at most `MAX_DRAWN_PIXELS`, so that predictions are drawn on it."""
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
     def _make_object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:

@@ -86,7 +86,10 @@ class HubDetector(HubModel):
         return []
 
     def detect(self, inputs: Tensor) -> Detections:
-        """Return the best class of each query with its box. Class 0 is the background."""
+        """Return the box of each query with its best class and score, in a dict for each image.
+
+        The keys are those of torchvision's detectors, and class 0 is the background.
+        """
         detections = []
         for boxes, scores in zip(*self._compute_boxes_and_scores(self.call_library(inputs), inputs), strict=True):
             best_scores, labels = scores.max(1)

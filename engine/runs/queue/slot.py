@@ -36,8 +36,8 @@ class QueueSlot:
 
     Call `poll` about twice a second, even once `has_devices` is True. The queue's folder is deleted when the user logs
     out, and the reservation must then be recreated. A run that does not have to wait has its devices after the first
-    call. If the run starts without the usual guarantees, `warning` tells the user why. `run_id` is the id of the run if
-    its folder has another name.
+    call. If other runs can't see the reservation, or if the run starts although other users may use its GPUs, `warning`
+    tells the user so. `run_id` is the id of the run if its folder has another name.
 
     The lock belongs to this process, so a forked child must close all files of its parent.
     """

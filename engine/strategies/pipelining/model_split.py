@@ -95,7 +95,10 @@ def trace(model: nn.Module) -> Traces:
 
 @contextmanager
 def preserve_modes(model: nn.Module) -> Iterator[None]:
-    """Context manager that restores the mode of each module at its end. Frozen layers may have another mode."""
+    """Context manager that restores the mode (training or evaluation) of each module when it exits.
+
+    Calling `train` on the model would not do this, since frozen layers may have another mode than the model.
+    """
     modes = {module: module.training for module in model.modules()}
     try:
         yield

@@ -356,11 +356,20 @@ def assemble_split(
     gathered: Sequence[RankCosts],
     link_seconds_per_byte: float,
 ) -> ModelSplit:
-    """Return a model's split with the measurements behind it.
+    """Return a model's split into stages with the measurements behind it.
 
-    `gathered` contains the measurements of the ranks in one replica, in order of ranks. If the job names no split
-    points, they are chosen so that the measured costs are balanced. Raises CannotSplit if the job's split points or
-    batch size are impossible.
+    If the job names no split points, they are chosen so that the measured costs are balanced.
+
+    Args:
+        model: Plain model, on any device.
+        traces: Graphs of the model.
+        job: Job that trains it.
+        layout: Layout of the job's ranks.
+        gathered: Measurements of the ranks in one replica, in order of ranks.
+        link_seconds_per_byte: Seconds that it takes to send one byte from rank to rank.
+
+    Raises:
+        CannotSplit: The job's split points or batch size are impossible.
     """
     if layout.microbatches is None:
         raise CannotSplit(

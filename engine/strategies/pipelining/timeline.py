@@ -23,7 +23,10 @@ A backward pass (B) consists of two equal halves, for inputs (I) and for weights
 
 
 class Pass(NamedTuple):
-    """Pass of a microbatch through a stage. See `Action` for the kinds of passes."""
+    """Pass of a microbatch through a stage.
+
+    A pass of `kind` F is a forward pass, and B a backward pass. I and W are its halves for inputs and weights.
+    """
 
     kind: Kind
     stage: int

@@ -56,9 +56,10 @@ class TermHandler:
 
 
 def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | None = None) -> NoticeSent:
-    """Show the notification and then run the user's command, even if showing has failed.
+    """Show the notification and then run the user's command for at most `timeout_s`, even if showing has failed.
 
-    `on_term` is this process's handler for SIGTERM, which must not interrupt the start of the command.
+    `on_term` is this process's handler for SIGTERM, which must not interrupt the start of the command. It is None if
+    the process has no such handler.
     """
     result = NoticeSent()
     if notice.desktop:
@@ -72,7 +73,10 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
 
 
 def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
-    """Run the user's command, and add any problem to `result`."""
+    """Run the user's command for at most `timeout_s`. Return `result` with its exit code, output and problem.
+
+    `on_term` delays a SIGTERM while the command is started.
+    """
     started_at = time.monotonic()
     # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:
