@@ -170,7 +170,11 @@ class TrainedModel:
                     yield self.predict_in_tiles(ImageInMemory(image), Tiling(max_side, overlap, batch_size), threshold)
 
     def predict_in_tiles(self, picture: RowReader, tiling: Tiling, threshold: float = 0.5) -> Prediction:
-        """Run the model on a large image in tiles. Raises ValueError unless the task predicts pixels or objects."""
+        """Run the model on a large image in tiles, and return the prediction for the full image.
+
+        `threshold` is the minimum score of detections, and minimum probability of lines. Raises ValueError unless the
+        task predicts pixels, lines or objects.
+        """
         predicts = self.task.entry.predicts
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")

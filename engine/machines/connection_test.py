@@ -117,7 +117,7 @@ def _all_reduce_in_pair(store: dist.Store, other: int, rank_in_pair: int) -> Non
 
 
 def _all_reduce_on_gpus(store: dist.Store, request: ConnectionTest) -> None:
-    """Compute a sum over the first GPU of each machine with NCCL. Raises RuntimeError."""
+    """Compute a sum over the first GPU of each machine with NCCL, on all machines together. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
 

@@ -97,7 +97,10 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
 
 
 def main() -> int:
-    """Fetch the file that the arguments name. Print progress, the local path or the problem as lines of JSON."""
+    """Fetch the file that the arguments HOST RUN FILE name, and return 0, even after a problem.
+
+    Progress, and finally the local path or the problem, are printed as lines of JSON.
+    """
     host_name, run_name, path = sys.argv[1:]
     printed_at = 0.0
 

@@ -58,9 +58,9 @@ def command_on(host: Host, *arguments: str) -> list[str]:
 
 
 def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
-    """Check all hosts in parallel, and compare each with this machine.
+    """Check all hosts in parallel, and compare each with this machine. Returns a result for each host.
 
-    If `dataset` is given, its content is compared, too.
+    If `dataset` is given, the dataset's content on each host is compared, too.
     """
     local_inputs = digest_inputs(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:

@@ -211,7 +211,10 @@ class NodeLink(SelectedOutput[IO[bytes]]):
                 write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
-        """Read the command's output without blocking. Call `on_message` with each message, and `on_end` after the last."""
+        """Read the command's output without blocking.
+
+        Call `on_message` with each message, and `on_end` once the output has ended or a message is invalid.
+        """
         if self._output is None:
             return
         reason = ""

@@ -110,7 +110,7 @@ class _Node:
         """True after the supervisor has cancelled workers that had not started."""
 
     def run(self) -> int:
-        """Train with the first request of the supervisor, and then wait until a thread ends the process with `end`."""
+        """Train with the supervisor's first request. This never returns, since a thread ends the process with `end`."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         request = self._requests.get()
         try:

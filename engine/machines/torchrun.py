@@ -156,7 +156,10 @@ def _refuse(problems: list[Problem]) -> int:
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
-    """Supervise the run, and train as rank 0. Prints the run folder and the outcome to torchrun's terminal."""
+    """Supervise the run, and train as rank 0. Returns the exit code.
+
+    The run folder and the outcome are printed to torchrun's terminal.
+    """
     run = create_run(job)
     print(f"Run {run.run_id} in {escape(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:

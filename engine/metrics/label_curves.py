@@ -122,7 +122,7 @@ def find_best_f1(curve: Curve) -> tuple[float, float]:
 
 
 def reduce_points(curve: Curve) -> Curve:
-    """Reduce a curve to at most `MAX_POINTS` points, including its ends. They are spaced evenly along the curve."""
+    """Return a curve with at most `MAX_POINTS` of its points, including both ends, spaced evenly along the curve."""
     if len(curve.x) <= MAX_POINTS:
         return curve
     # Distance of each point from the first one along the curve.

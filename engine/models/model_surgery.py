@@ -127,5 +127,5 @@ def freeze_norms(model: nn.Module, except_in: Sequence[str] = ()) -> None:
 
 
 def _ignore_train(module: nn.Module, mode: bool = True) -> Any:
-    """Keep the module in evaluation mode. It replaces the method `train` of frozen layers."""
+    """Set the module to evaluation mode, and return it. It replaces the method `train` of frozen layers."""
     return nn.Module.train(module, False)

@@ -143,7 +143,7 @@ class _TorchvisionDetector(TensorDetector):
 
 @torch.no_grad()
 def _join_detections(detections: Detections, max_detections: int, inputs: Tensor) -> Tensor:
-    """Join the detections of all images to one tensor, [n, max_detections, 6] or, with masks, [..., 6 + s * s].
+    """Return the detections of all images as one tensor, [n, max_detections, 6] or, with masks, [..., 6 + s * s].
 
     The columns are the box x1, y1, x2, y2, the score, the class and, if the model predicts masks, the mask of
     `MASK_SIDE` (s) cells on each side. Images with fewer detections are padded with `NO_SCORE` as score. The tensor is

@@ -93,9 +93,9 @@ def try_out(path: str, model: nn.Module, example: Tensor, expected: tuple[int, .
 
 
 def _run_file(file: Path, source: bytes) -> types.ModuleType:
-    """Run the source of the user's file as the module `MODULE`, and register it in `sys.modules`.
+    """Run the source of the user's file as the module `MODULE`, and return the module, which is added to `sys.modules`.
 
-    Raises TaskError if it fails.
+    Raises TaskError if the code fails.
     """
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)

@@ -156,7 +156,7 @@ class OptimizerStep:
             parameter.grad = None
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Multiply `loss` by the loss scale of fp16 before the backward pass."""
+        """Return `loss` multiplied by the loss scale of fp16, for the backward pass."""
         return self._scaler.scale(loss)
 
     def backward(self, loss: Tensor) -> None:

@@ -308,7 +308,7 @@ def _enter_network(network: PrivateNetwork) -> None:
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
-    """Start a worker in a new interpreter, which writes its output to `log`."""
+    """Start a worker in a new interpreter, which writes its output to `log`. Returns the process."""
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(

@@ -80,7 +80,10 @@ class RunConnection:
         return self._socket.fileno()
 
     def receive_lines(self) -> list[bytes]:
-        """Return the lines of JSON that have arrived. Events are the same lines as in the log file."""
+        """Return the lines of JSON that have arrived. Events are the same lines as in the log file.
+
+        If the supervisor has closed the connection, or an error occurs, set `closed` and `reason`.
+        """
         if self.closed:
             return []
         try:

@@ -25,7 +25,7 @@ _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
 
 
 def explain_interruption(run: RunFolder) -> str:
-    """Explain why a run ended without a final event, as text for the end of a sentence."""
+    """Return the cause of the end of a run without a final event, as text for the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):  # SLURM knows why it ended the job
         output = read_last_lines(run.path / LOG)

@@ -197,7 +197,7 @@ def best_job(search: Search, row: TrialRow) -> Job:
 
 
 def train_best(search: Search, row: TrialRow) -> RunFolder:
-    """Start an ordinary run, which is not a trial, with the settings of a trial. Raises OSError."""
+    """Start an ordinary run, which is not a trial, with the settings of a trial. Returns the run. Raises OSError."""
     run = create_run(best_job(search, row))
     start_supervisor(run)
     return run

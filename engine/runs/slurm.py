@@ -67,7 +67,10 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
-    """Submit the batch script in the run folder to SLURM on `host`. Raises SlurmFailed and OSError."""
+    """Submit the batch script in the run folder to SLURM on `host`. Raises SlurmFailed and OSError.
+
+    The SLURM job is recorded in the run folder, and returned. `host` is recorded as one that the user has chosen.
+    """
     _record_host(host)
     folder = shlex.quote(str(run.path))
     if host:
@@ -139,7 +142,10 @@ def refresh_slurm_states(runs: Iterable[RunFolder]) -> bool:
 
 
 def _query_states(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Query the current states of SLURM jobs on a host. The jobs are keyed by their ids."""
+    """Return the current states of the SLURM jobs `jobs` on a host, both by job id.
+
+    If SLURM can't be queried, the states are the previous ones with the reason as `query_error`.
+    """
     try:
         found = parse_squeue(_run_on_known_host(host, *_SQUEUE), jobs)
     except SlurmFailed as error:

@@ -192,7 +192,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        """Run one optimizer step on this worker's part of the global batch."""
+        """Run one optimizer step on this worker's part of the global batch, and return its results."""
 
     @abstractmethod
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:

@@ -66,7 +66,10 @@ class GroupCollectives(Collectives):
         self.group = group
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
-        """Start `all_reduce_max`, and return a function that waits for the maxima and returns them."""
+        """Start `all_reduce_max`, and return a function that waits for the maxima and returns them.
+
+        All ranks call it together, and later the returned function.
+        """
         shared = torch.tensor(flags, dtype=torch.int64)
         work = dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group, async_op=True)
 
@@ -88,7 +91,10 @@ class GroupCollectives(Collectives):
         return values
 
     def gather_states(self, state: Any) -> list[Any] | None:
-        """Gather the states on rank 0: first their shapes and plain values, then one tensor after another."""
+        """Gather the states on rank 0: first their shapes and plain values, then one tensor after another.
+
+        All ranks call it together. Other ranks than rank 0 return None.
+        """
         outlines = self.gather_objects(_map_tensors(state, lambda tensor: tensor.to("meta")))
         if outlines is None:
             _map_tensors(state, self._send)
@@ -102,7 +108,7 @@ class GroupCollectives(Collectives):
             dist.send(_view_as_bytes(tensor.cpu().contiguous()), 0, group=self.group)
 
     def _receive(self, rank: int, outline: Tensor) -> Tensor:
-        """Receive a tensor from `rank`. `outline` is a meta tensor with its shape and type."""
+        """Receive a tensor from `rank` and return it. `outline` is a meta tensor with its shape and type."""
         tensor = torch.empty(outline.shape, dtype=outline.dtype)
         if tensor.numel():
             dist.recv(_view_as_bytes(tensor), rank, group=self.group)
@@ -127,7 +133,7 @@ def _map_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def _view_as_bytes(tensor: Tensor) -> Tensor:
-    """View the memory of a contiguous tensor of any type as bytes."""
+    """Return a view of the memory of a contiguous tensor of any type as bytes."""
     return tensor.view(-1).view(torch.uint8)
 
 

@@ -94,9 +94,10 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return self.forward.no_sync()
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch.
+        """Run one optimizer step, and return this rank's results. All ranks call it together.
 
-        A rank without images only takes part in the reduction.
+        Gradients are reduced in the backward pass of the last part of the batch. A rank without images only takes part
+        in the reduction.
         """
         assert batch is not None
         # SyncBatchNorm communicates in every part, so all ranks need the same number of parts, even empty ones.
@@ -129,7 +130,10 @@ class DataParallelProcesses(Distributed, SingleDevice):
             self.run_blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the model with rank 0's buffers, in parts of a batch. Return False if `stop` ended it early."""
+        """Evaluate the model with rank 0's buffers, in parts of a batch. All ranks call it together.
+
+        Returns False if `stop` ended the evaluation early.
+        """
         broadcast_buffers(self.model)
         return super().evaluate(split_batches(batches, self.accumulation), measures, stop)
 

@@ -84,7 +84,10 @@ class Distributed(Strategy):
             return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def sum_over_batch(self, value: Tensor) -> Tensor:
-        """Sum `value` over all ranks, counting each tensor-parallel group once, since its ranks share images."""
+        """Sum `value` over all ranks. All ranks call this together.
+
+        Each tensor-parallel group is counted once, since its ranks share images.
+        """
         total = value.to(self.device, copy=True)
         dist.all_reduce(total)
         return total / self.dims.tensor

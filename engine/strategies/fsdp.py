@@ -112,7 +112,7 @@ class FullySharded(Distributed, SingleDevice):
         return self.job.parallel.shard_precision == "bf16" and "shard_precision" in self.entry.fields
 
     def _check_model(self, model: nn.Module) -> None:
-        """Raise StrategyError if `model` or the precision does not support sharding."""
+        """Raise StrategyError if `model` or the precision does not support sharding. All ranks call it together."""
         if self._computes_in_bf16 and self.job.precision.name == "fp16":
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
@@ -185,7 +185,10 @@ class FullySharded(Distributed, SingleDevice):
             time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch."""
+        """Run one optimizer step, and return this rank's results. All ranks call it together.
+
+        Gradients are reduced in the backward pass of the last part of the batch.
+        """
         assert batch is not None
         with self.profiler.time_step():
             optimizer_step.zero_grad()
@@ -248,7 +251,10 @@ class FullySharded(Distributed, SingleDevice):
                     self.model(torch.zeros(1, *self.example_shape, device=self.device))
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """Gather the shards of all ranks, one tensor after another. Return the state on rank 0, otherwise None."""
+        """Gather the shards of all ranks, one tensor after another. All ranks call it together.
+
+        Returns the state of the plain model on rank 0, and None on other ranks.
+        """
         state: dict[str, Tensor] = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             complete = gather_shards(get_local_shard(tensor), tensor)
@@ -266,7 +272,10 @@ class FullySharded(Distributed, SingleDevice):
             get_local_shard(tensor).copy_(get_slice(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Sum `value` over the ranks of this rank's replica, and record how long that blocked a CPU worker."""
+        """Sum `value` over the ranks of this rank's replica. All ranks of the replica call this together.
+
+        If this rank is a CPU worker, the profiler records how long the sum has blocked it.
+        """
         total = value.to(self.device, copy=True)
         started = time.perf_counter()
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("shard"))

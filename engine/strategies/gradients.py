@@ -55,7 +55,7 @@ def _run_in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tenso
 
 
 def _group_in_buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group consecutive `tensors` of one type into buckets of at most `BUCKET_BYTES`.
+    """Return `tensors` as lists (buckets) of consecutive tensors with one type and at most `BUCKET_BYTES`.
 
     A larger tensor gets a bucket of its own.
     """

@@ -357,9 +357,10 @@ class Pipeline(Distributed):
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the stages in evaluation mode. The rank of the last stage collects the outputs.
+        """Evaluate the stages in evaluation mode. All ranks call it together.
 
-        All replicas first receive the buffers of the first one. Return False if `stop` ended the evaluation early.
+        All replicas first receive the buffers of the first one. The rank of the last stage collects the outputs, and
+        every rank gets the metrics. Returns False if `stop` ended the evaluation early.
         """
         if self.peers is not None:  # ranks with the same stages in all replicas
             for buffer in self.model.buffers():

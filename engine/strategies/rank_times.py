@@ -193,7 +193,10 @@ class RankProfiler(StepProfiler):
         self.cost_s = time.perf_counter() - started - self._step_time.seconds
 
     def _collect_event(self, step: int, collectives: Collectives) -> RanksTimed | None:
-        """Gather the times of all ranks, and return the event about them on rank 0, otherwise None."""
+        """Gather the times of all ranks. All ranks call this together.
+
+        Returns the event about the times on rank 0, and None on other ranks.
+        """
         rank_times = collectives.gather_objects(self._step_time)
         return None if rank_times is None else combine_step_times(step, rank_times)
 

@@ -101,7 +101,7 @@ class _TimedReduceScatter(_TimedCollective):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Reduce and scatter gradients, and record the time for which the host was blocked."""
+        """Reduce and scatter gradients as torch does, and report to the timer how long the host was blocked."""
         started = time.perf_counter()
         work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         self.timer.add_blocked_since(started)

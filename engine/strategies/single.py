@@ -68,7 +68,10 @@ class SingleDevice(Strategy):
         return result
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Run a forward and backward pass for `batch`, a part of this rank's batch, and accumulate its gradients."""
+        """Run a forward and backward pass for `batch`, a part of this rank's batch, and accumulate its gradients.
+
+        Returns the results of this part.
+        """
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.get_extra_inputs(batch.targets))
         outputs = outputs.float()
@@ -122,8 +125,8 @@ class SingleDevice(Strategy):
     def _compute_outputs(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch of an evaluation.
 
-        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that
-        alone, so `split_batches` has divided its batches in advance.
+        If memory runs out and there is only one worker, retry with more parts, and set `evaluation_parts` to their
+        number. Several workers would have to agree on this, so `split_batches` has divided their batches in advance.
         """
 
         def compute(parts: int) -> Tensor:

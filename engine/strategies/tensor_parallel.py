@@ -76,7 +76,7 @@ class TensorParallel(FullySharded):
         self._divided_names -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
     def _check_equal_gpus(self, model: nn.Module) -> None:
-        """Raise StrategyError if the model has dropout and the GPUs are of different types.
+        """Raise StrategyError if the model has dropout and the GPUs are of different types. All ranks call it together.
 
         Such GPUs generate different masks, since the layout of a mask depends on the number of multiprocessors
         (ATen/native/cuda/Dropout.cu).
@@ -90,7 +90,10 @@ class TensorParallel(FullySharded):
             )
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard the model along the other dimensions of the mesh, and mark packed weights for checkpoints."""
+        """Shard the model along the other dimensions of the mesh, and return the FSDP modules of its groups.
+
+        Attention's packed weights are marked, so that checkpoints restore the order of their rows.
+        """
         groups = super()._shard(model)
         for name, parameter in model.named_parameters():
             if name in self._packed_names:
@@ -118,7 +121,10 @@ class TensorParallel(FullySharded):
         return result if self.is_counted else StepResult(loss=None, correct=None, images=None)
 
     def _adjust_gradients(self) -> None:
-        """Replace the gradients of layers that are not divided by those of the group's first rank."""
+        """Replace the gradients of layers that are not divided by those of the group's first rank.
+
+        The ranks of the group call it together.
+        """
         super()._adjust_gradients()
         gradients = [
             get_local_shard(parameter.grad)
@@ -128,7 +134,7 @@ class TensorParallel(FullySharded):
         broadcast(gradients, self.spec.rank - self.coordinate.tensor, self.mesh_of_ranks.get_group("tensor"))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Sum `value` over the shards of FSDP and over the ranks of each group."""
+        """Sum `value` over the shards of FSDP and over the ranks of each group. All ranks call it together."""
         total = super().sum_over_shards(value).to(self.device)
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("tensor"))
         return total.to(value.device)

@@ -143,9 +143,9 @@ class EventLog:
         self._write()
 
     def check_file(self) -> Warned | None:
-        """Return a warning if another program has deleted, replaced or truncated the log. Later calls return None.
+        """Return a warning if another program has deleted, replaced or truncated the log. Its text is stored in `damage`.
 
-        A call within a second of the last check also returns None.
+        Return None if the log is intact, if its damage was already reported, or within a second of the last check.
         """
         now = time.monotonic()
         if self._fd is None or self.damage or now < self._check_at:

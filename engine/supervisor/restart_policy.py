@@ -201,7 +201,7 @@ def _changed_fields(before: Job, job: Job) -> dict[str, int | str]:
 
 
 def _add_attempts_to_cause(failed: Failed, restarts: int) -> Failed:
-    """Add the number of unsuccessful restarts to the cause of a failure."""
+    """Return the failure with the number of unsuccessful restarts added to its cause."""
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"

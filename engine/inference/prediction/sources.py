@@ -143,7 +143,7 @@ def _make_unique(names: Iterable[str]) -> list[str]:
 
 
 def _pack_names(names: Sequence[str]) -> Files:
-    """Store paths or names in a form that takes little memory for millions of them."""
+    """Convert paths or names to `Files`, which take little memory even for millions of them."""
     return Files.of([Listing.of("", names)])
 
 

@@ -77,9 +77,10 @@ def draw_samples(request: ShowRequest, model: TrainedModel, shard: Shard) -> Non
 def _draw_batch(
     model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, number_by_index: dict[int, int], out: Path
 ) -> list[SampleDrawing]:
-    """Draw the annotations and predictions of the samples in a batch to `out`, and describe the drawings.
+    """Draw the annotations and predictions of the samples in a batch, and return a description of each drawing.
 
-    `number_by_index` maps the index of a sample in `split` to its number in the evaluation.
+    The drawings are written to the folder `out` as PNG files. `number_by_index` maps the index of a sample in `split`
+    to its number in the evaluation.
     """
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None

@@ -99,7 +99,10 @@ def _depends_on_classes(name: str) -> bool:
 
 
 def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, Tensor]:
-    """Add up the losses of each kind in `kinds`. For example, "loss_bbox_aux_0" is of the kind "bbox"."""
+    """Return the sum of the losses of each kind in `kinds`, by kind.
+
+    For example, "loss_bbox_aux_0" is of the kind "bbox".
+    """
     sums = {}
     for kind in kinds:
         losses_of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]

@@ -150,7 +150,7 @@ class QueueSlot:
     def _is_alone(self, others: OtherUsers) -> bool:
         """Return True if no other user uses the devices.
 
-        If this can't be determined, also return True after `UNKNOWN_USERS_TIMEOUT_S`.
+        If this can't be determined for `UNKNOWN_USERS_TIMEOUT_S`, set `warning` and return True.
         """
         if others.users or not others.unknown:
             self._unknown_since = None

@@ -73,7 +73,10 @@ class MicrobatchFeeder:
         return self._receive() if self._rank == self._last else RankInput()
 
     def _pad_and_send(self, batch: Batch) -> RankInput:
-        """Pad `batch`, and start to send its targets, its size and the global batch size to the rank of the last stage."""
+        """Pad `batch`, start to send its data to the rank of the last stage, and return this rank's input.
+
+        The data are the targets, the number of images and the size of the global batch.
+        """
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:
@@ -89,7 +92,7 @@ class MicrobatchFeeder:
         return RankInput(inputs=inputs, images=count, global_size=batch.global_size, pending_sends=sending)
 
     def _receive(self) -> RankInput:
-        """Receive the targets and numbers of images that the rank of the first stage sends."""
+        """Receive the targets and numbers of images from the rank of the first stage, and return them as input."""
         counts = torch.empty(2, dtype=torch.int64)
         dist.recv(counts, self._first, group=self._control)
         targets = torch.empty((self._size, *self._target_shape), dtype=self._target_type, device=self._device)
@@ -99,7 +102,7 @@ class MicrobatchFeeder:
 
 
 def _pad(inputs: Tensor, size: int) -> Tensor:
-    """Pad `inputs` to `size` images by repeating its images. If it is empty, pad it with blank images."""
+    """Return `inputs` padded to `size` images by repeating its images, or by blank images if it is empty."""
     count = len(inputs)
     if count == size:
         return inputs

@@ -179,7 +179,11 @@ class ScheduleProfiler(StepProfiler):
         return [(task, self._to_seconds(start), self._to_seconds(end)) for task, start, end in self._passes]
 
     def _collect_event(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
-        """Gather the passes of all ranks, and return the event about those of the first pipeline on rank 0."""
+        """Gather the recorded passes of all ranks. All ranks call this together.
+
+        Returns the event with the passes of the first pipeline on rank 0, and None on other ranks or if no pass was
+        recorded.
+        """
         ranks = collectives.gather_objects(self.read_timed_passes())
         return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 

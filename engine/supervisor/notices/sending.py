@@ -108,7 +108,10 @@ def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: 
 
 
 def _start_command(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start the user's command in a shell and a session of its own. Raises OSError or ValueError."""
+    """Start the user's command in a shell and a session of its own, and return its process.
+
+    The command's output is written to `output`. Raises OSError or ValueError.
+    """
     return subprocess.Popen(
         notice.command,
         shell=True,
