@@ -233,7 +233,7 @@ class HelpWindow(QDialog):
         self.browser.setExtraSelections(highlights)
 
     def _load_document(self, name: str) -> QTextDocument:
-        """Return the page of the guide in the file `name` as plain text, which is cached."""
+        """Return the plain-text document of the page in the file `name`. Documents are cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
             self._documents[name].setMarkdown(_read_page(name))
@@ -274,9 +274,10 @@ class Browser(QTextBrowser):
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Return a page as HTML, an image that is scaled to the width of a line, or other contents unchanged.
+        """Load the resource at `name`, depending on its `type`.
 
-        A page also sets the style sheet of the document.
+        A page is returned as HTML, and its style sheet is set. An image is scaled down to the width of a line. Other
+        resources are returned unchanged.
         """
         loaded = super().loadResource(type, name)
         if not isinstance(loaded, QByteArray):
@@ -289,7 +290,7 @@ class Browser(QTextBrowser):
         return loaded
 
     def _scale_to_line(self, image: QImage) -> QImage:
-        """Return `image`, reduced if it is wider than a line, with the pixel ratio of the screen."""
+        """Return `image`, scaled down if it is wider than a line of text. High-resolution screens get more pixels."""
         ratio = self.devicePixelRatioF()
         width = min(image.width(), self._max_line_width - 2 * round(self.document().documentMargin()))
         if width * ratio < image.width():

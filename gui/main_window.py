@@ -219,7 +219,7 @@ class MainWindow(QMainWindow):
     def complete(self) -> None:
         """Add the pages, graphs and devices, start their background work, and emit `completed`. Works only once.
 
-        Importing them earlier would have delayed the first paint.
+        Importing their modules earlier would have delayed the first paint.
         """
         if self.workspace is not None or self._is_closing:
             return

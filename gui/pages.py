@@ -60,7 +60,7 @@ class TabEntry:
     parts: tuple[str, ...] = ()
 
     def create(self, workspace: object) -> Any:
-        """Import the class of the page and return a new page."""
+        """Import the class of the page, and return a new page, which gets the attributes `parts` of the workspace."""
         return _create_page(self.factory, workspace, self.parts)
 
 
@@ -117,7 +117,7 @@ class PageEntry:
     parts: tuple[str, ...] = ()
 
     def create(self, workspace: object) -> Any:
-        """Import the class of the page and return a new page."""
+        """Import the class of the page, and return a new page, which gets the attributes `parts` of the workspace."""
         return _create_page(self.factory, workspace, self.parts)
 
 
@@ -137,9 +137,9 @@ def _set_job(page: Any, job: JobInForm) -> None:
 
 
 def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
-    """Show large examples of the dataset, and select the one at index `example`.
+    """Show the report on the dataset, with large examples. Select the one at index `example`.
 
-    If `example` is None, ask the user to check the labels before the first training run.
+    If `example` is None, show a notice that asks the user to check the labels before the first training run.
     """
     page.show_report(job.report)
     if example is not None:

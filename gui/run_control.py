@@ -111,9 +111,10 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, listing: RunListing) -> None:
-        """Open an active run or the last one at the start, unless the user has opened something else.
+        """When the runs are first read, open an active run or the run of the last session.
 
-        Afterwards, the train page no longer waits for a run.
+        Nothing is opened if the user has chosen a job or a run in the meantime. Afterwards, the Train page no longer
+        waits for a run.
         """
         run = listing.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
@@ -180,9 +181,9 @@ class RunControl(QObject):
         self._session.mark_starting()
 
     def _on_start_failed(self, problems: list[Problem]) -> None:
-        """Show why a run couldn't be started: at the form's fields, or else as a message.
+        """Show why a run couldn't be started: next to the form's fields, or else in a message.
 
-        While the window closes, the message is for its next start.
+        While the window is being closed, the message is saved and shown at its next start.
         """
         self._starting_job = None
         if self._launcher.is_closing or not self._panel.on_start_failed(problems):

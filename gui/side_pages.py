@@ -90,7 +90,7 @@ class SidePages(QObject):
             self._workspace.entries[name].follow(page, job)
 
     def _add_page(self, name: str, page: QWidget) -> None:
-        """Add a page to the stack, pass the job to it, and connect its signals (see `PageEntry`)."""
+        """Add the page `name` to the stack, pass the job to it, and connect its signals (see `PageEntry`)."""
         entry = self._workspace.entries[name]
         if _has_tab(entry):
             placeholder = self._stack.widget(entry.tab)
@@ -142,5 +142,5 @@ class SidePages(QObject):
 
 
 def _has_tab(entry: PageEntry) -> bool:
-    """Return True if the page belongs to the tab with its name, rather than covering another page."""
+    """Return True if the page is the page of its tab, and False if it covers that page."""
     return TABS[entry.tab].name == entry.name

@@ -212,9 +212,9 @@ class CollapsibleSection(QWidget):
     def __init__(
         self, title: str, rows: Sequence[FieldRow], *others: QWidget, revealed: Sequence[Severity] = ("error",)
     ) -> None:
-        """Create a section with `rows`, and `others` below them.
+        """Create a collapsed section with `rows` and, below them, `others`.
 
-        It opens if there are problems whose severity is in `revealed`.
+        `reveal_problems` opens the section for problems whose severity is in `revealed`.
         """
         super().__init__()
         self._revealed_severities = revealed
@@ -251,7 +251,7 @@ class CollapsibleSection(QWidget):
         self._show_change_count()
 
     def reveal_problems(self) -> None:
-        """Open the section if it has other problems of the revealed severities than at the last call."""
+        """Open the section if its rows show problems of a revealed severity that they didn't show at the last call."""
         # The problems of some fields are displayed outside of the section, where they are always visible.
         rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
         problems = [problem for row in rows for problem in row.problems]
@@ -275,7 +275,7 @@ class CollapsibleSection(QWidget):
         )
 
     def _reset_all(self) -> None:
-        """Restore the standard values of all fields that have an effect and aren't locked."""
+        """Reset all fields that have an effect and aren't locked to the values that their reset buttons restore."""
         for row in self.rows:
             if row.has_effect and not row.locked:
                 row.set_value(row.standard)

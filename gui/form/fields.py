@@ -95,7 +95,7 @@ class JobFields(QObject):
         return {name for name, row in self.rows.items() if not row.has_effect}
 
     def format_value(self, name: str) -> str:
-        """Return the value of a field as the form displays it."""
+        """Return the value of the field `name` as text, as the form displays it."""
         editor = self.rows[name].editor
         if editor is self.model:
             return self.model.title()
@@ -103,7 +103,7 @@ class JobFields(QObject):
         return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else value
 
     def find_label(self, problem: Problem) -> str:
-        """Return the label of the field that a problem is about."""
+        """Return the label of the field or option that a problem is about, or "the run" if it is about neither."""
         if problem.field in FIELDS:
             return FIELDS[problem.field].label
         return self.options.label(problem.field) or tr("the run")

@@ -41,7 +41,7 @@ class FormatChoice(QObject):
         self._row.edited.connect(self._on_format_edited)
 
     def follow(self, report: DatasetReport | None) -> None:
-        """Offer the formats in `report` and show the recognized one."""
+        """Offer the formats in `report` and show the recognized one. Do nothing if `report` is None."""
         if report is None:
             return
         self._titles |= dict(_list_formats(report))
@@ -143,7 +143,7 @@ class ModelFollower(QObject):
 
     Attributes:
         is_active: True while the default is followed. A loaded job keeps its model.
-        reason: Phrase that names the default and the reason for it, or "" for any other model.
+        reason: Phrase that names the default and the reason for it, or "" if another model is selected.
     """
 
     def __init__(

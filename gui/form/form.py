@@ -206,7 +206,7 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> None:
-        """Set the titles of the devices on all hosts, and the reasons why hosts can't be reached."""
+        """Set the titles of the devices on watched hosts, by device key, and why hosts can't be reached, by host."""
         if self.environment.set_hosts(names, problems):
             self._validate_timer.start()
 
@@ -217,7 +217,10 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Set the inspection results for the dataset folder."""
+        """Set the inspection results for the dataset folder (None for none), unless they change the task.
+
+        After a change of the task, the folder is inspected again.
+        """
         if report is None or not self.task_detection.follow(report):
             self.inspection.set_report(report)
 
@@ -233,7 +236,7 @@ class JobForm(JobSignals):
             self.readiness.show_queue()
 
     def set_current(self, is_current: bool) -> None:
-        """Make the submit bar show this form, or leave the bar to another form."""
+        """If `is_current`, make the submit bar show this form. Otherwise, leave the bar to another form."""
         self._is_current = is_current
         if is_current:
             self.choices.update_all()
@@ -263,7 +266,7 @@ class JobForm(JobSignals):
         self.validate()
 
     def set_starting(self, is_starting: bool) -> None:
-        """Disable the Train button while a run is being created."""
+        """Disable the Train button while a run is being created (`is_starting`), and enable it afterwards."""
         self.environment.is_starting = is_starting
         self.validate()
 
@@ -333,7 +336,7 @@ class JobForm(JobSignals):
             self.folder_chosen.emit(job)
 
     def _on_file_allowed(self, sha256: str) -> None:
-        """Trust the model file with this hash, whose metrics may differ from those that were known before."""
+        """Trust the model file with this hash, offer the metrics that it defines, and validate again."""
         self.validator.trusted_sha256 = sha256
         self.choices.update_metrics()  # the file may have changed since it was chosen
         self._on_edited()

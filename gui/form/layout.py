@@ -142,7 +142,7 @@ class FormLayout(QWidget):
             Flash(self._fields.rows[name])
 
     def _create_devices_line(self) -> QHBoxLayout:
-        """Create the line that shows the devices of the job."""
+        """Create the row that shows the devices of the job, with a title."""
         title = QLabel(tr("Devices"))
         theme.scale_with_text(title.setMinimumWidth, LABEL_WIDTH)
         return hbox(title, (self.devices, 1), spacing=4)

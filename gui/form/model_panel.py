@@ -215,7 +215,7 @@ class ModelPanel(QFrame):
         self.search.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Let keys in the search field move through the list."""
+        """Move through the list, or choose a model, with keys in the search field. Return True for these keys."""
         if not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         row, last = self.table.currentIndex().row(), self.model.count() - 1
@@ -277,7 +277,7 @@ class ModelPanel(QFrame):
 
 
 def _make_search_text(entry: ModelEntry) -> str:
-    """Return the text in which the search field looks for words."""
+    """Return the text that the panel's search considers: title, id, family and published accuracy, in lower case."""
     return f"{entry.title} {entry.id} {entry.family} {entry.published}".lower()
 
 

@@ -101,7 +101,7 @@ class JobPanel(JobSignals):
         self.form.start(**extra)
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Pass the inspection results for the dataset folder to the current form."""
+        """Pass the inspection results for the dataset folder, or None without any, to the current form."""
         self.form.set_report(report)
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
@@ -187,7 +187,10 @@ class JobPanel(JobSignals):
         box.show()
 
     def _add_form(self, prefill: Prefill | None) -> JobForm:
-        """Create a form for a new job or another run's job, and connect it without showing it."""
+        """Create a form for the job in `prefill` or, if that is None, for a new job.
+
+        Connect the form without showing it.
+        """
         form = JobForm(self.submit_bar, self.environment, self._label_check, prefill)
         self._stack.addWidget(form)
         form.choice_made.connect(self.apply)
@@ -222,7 +225,10 @@ class JobPanel(JobSignals):
         self.form.focus_field(name)
 
     def _copy_command(self) -> None:
-        """Copy the command that starts the job on screen, or resumes the run with it. Do nothing if the job is invalid."""
+        """Copy the terminal command that starts the visible job or, in a form that resumes a run, resumes the run.
+
+        Do nothing if the job is invalid.
+        """
         form = self.form
         if form.job is not None:
             resume_command = form.prefill.command(form.values()) if form.prefill is not None else ""

@@ -125,9 +125,9 @@ class Readiness:
         )
 
     def create_estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Create the request for an estimate of `job`, or return None while facts that it depends on are unknown.
+        """Create the request for an estimate of `job`, or return None if facts that it depends on are unknown.
 
-        These are the job, the number of training images, the image size, and the hardware of the devices.
+        The facts are the job, the number of training images, the image size, and the hardware of the devices.
         """
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:

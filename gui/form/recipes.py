@@ -107,8 +107,8 @@ class RecipeFollower(QObject):
     def keep_loaded_values(self) -> Iterator[None]:
         """Keep the field values that are set within this context, instead of applying a recipe to them.
 
-        Values that differ from the recipe are detected after the dataset folder has been inspected, because recipes
-        depend on it.
+        Values that differ from the recipe are detected after the dataset folder has been inspected, because the values
+        of recipes depend on the dataset.
         """
         self.is_loading = True
         try:

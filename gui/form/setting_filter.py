@@ -61,7 +61,10 @@ class SettingFilter(QWidget):
         return sorted(matching, key=lambda name: not _all_in(self._rows[name].field.label.lower(), terms))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Handle keys in the search field while it has text: Escape clears it, others act on the matches."""
+        """Handle keys in the search field while it has text, and return True for these keys.
+
+        Escape clears the text. The other keys act on the matches.
+        """
         if not isinstance(event, QKeyEvent) or not self.box.text():
             return False
         if event.key() == Qt.Key.Key_Escape:

@@ -74,7 +74,8 @@ class Submission:
     def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
         """Emit the pending request for a run, or request to show labels that the user hasn't checked.
 
-        Does nothing without a pending request or a valid `job`.
+        Does nothing without a pending request or a valid `job`. `values` are the values of the form's fields, and
+        `report` is the report on the dataset folder.
         """
         extra, self._pending = self._pending, None
         if extra is None or job is None:
@@ -140,7 +141,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the datasets (folder and format) whose labels were shown, or none if they can't be read."""
+    """Return the datasets (folder and format) whose labels were shown, or [] if `settings` is None or can't be read."""
     try:
         text = settings.text(_SETTING, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

@@ -87,7 +87,7 @@ class SubmitBar(QWidget):
         self._column.setMaximumWidth(width)
 
     def show_action(self, action: str) -> None:
-        """Set the text and the tip of the button that starts the job."""
+        """Set the text of the button that starts the job to `action`, and set the matching tool tip."""
         self._actions.train.set_appearance(action, _TIPS[action])
 
     def show_queue(self, text: str, *, can_start_at_once: bool) -> None:

@@ -58,7 +58,10 @@ class JobValidator:
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:
-        """Return the facts about `model` if it is a Python file, or None if it isn't or they are unknown."""
+        """Return the facts about the Python file `model`.
+
+        Return None if they are unknown, or if `model` isn't a Python file.
+        """
         return self._disk.model_file(model) if model.endswith(".py") else None
 
     def model_file_sha256(self, model: str) -> str:

@@ -178,7 +178,7 @@ def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _common_limit(limits: Iterable[float | None]) -> float | None:
-    """Return the limit that all GPUs share, or None if they differ. GPUs that report no limit are ignored."""
+    """Return the limit of all GPUs that report one, or None if the limits differ or no GPU reports one."""
     reported = {limit for limit in limits if limit is not None}
     return reported.pop() if len(reported) == 1 else None
 

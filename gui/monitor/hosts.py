@@ -126,6 +126,6 @@ def list_host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) 
 
 
 def _nvml_error(snapshot: Snapshot) -> str:
-    """Return NVML's error message, or "" if there is none or while NVML hasn't responded for the first time."""
+    """Return NVML's error message, or "" if there is no error, or if NVML hasn't responded yet since the start."""
     is_pending = snapshot.nvml.status == "not_answering" and not snapshot.gpus
     return "" if snapshot.nvml.status == "ok" or is_pending else snapshot.nvml.message

@@ -326,9 +326,9 @@ def _create_run_marks(run: RunInterval, origin: float) -> list[Mark]:
 
 @cache
 def _device_color(key: str) -> Callable[[], str]:
-    """Return a function that returns the color of a device.
+    """Return a function that returns the color of the device with this key.
 
-    The function is the same for each call, so that marks with it compare equal.
+    Calls with the same key return the same function, so that marks with it compare equal.
     """
     return partial(theme.device_color, key)
 

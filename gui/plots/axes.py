@@ -43,7 +43,7 @@ _HEIGHT = 22
 def format_elapsed(seconds: float, spacing: float = 1.0) -> str:
     """Format seconds since the start as "0:05", "12:40" or "3:04:10".
 
-    If ticks are less than a second apart, their labels have decimals, as in "0:05.5".
+    If `spacing`, the seconds between two labels, is less than 1, the text has decimals, as in "0:05.5".
     """
     digits = max(0, math.ceil(-math.log10(spacing)))
     total = round(abs(seconds), digits)
@@ -56,7 +56,7 @@ def format_elapsed(seconds: float, spacing: float = 1.0) -> str:
 
 
 class Axis(QGraphicsWidget):
-    """Axis of `box`, with its labels and with the grid lines behind the curves.
+    """Axis next to `box`, the box with the curves, with labels, and with grid lines behind the curves.
 
     pyqtgraph's axis renders labels and lines to an image first, which took a third of the time for each frame of a
     moving plot.
@@ -122,7 +122,10 @@ class Axis(QGraphicsWidget):
             self._area, self._bounds = area, bounds
 
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
-        """Lay out the ticks and labels if anything has changed."""
+        """Lay out the ticks and labels for the range from `low` to `high`, unless the layout is up to date.
+
+        `metrics` are those of the font of the labels.
+        """
         key = (low, high, self._area, self._bounds, metrics.height(), *self._label_key)
         if key == self._layout_key:
             return
@@ -251,9 +254,10 @@ class BottomAxis(Axis):
 
 
 def _format_clock_label(moment: time.struct_time, spacing: float) -> str:
-    """Return the label of a tick: the time of day, or the date at midnight or if ticks are at least a day apart.
+    """Return the label of a tick at a clock time. `spacing` is the number of seconds between two ticks.
 
-    Ticks less than a minute apart always have the time, with seconds.
+    The label is the date if ticks are at least a day apart, or at midnight if they are at least a minute apart.
+    Otherwise, it is the time of day, with seconds if ticks are less than a minute apart.
     """
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)

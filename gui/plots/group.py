@@ -76,7 +76,10 @@ class PlotGroup(QObject):
     marks_changed = Signal()
 
     def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
-        """Create a group that shows the last `span` of the data, or all data if `span` is None."""
+        """Create a group that shows the last `span` of the data, or all data if `span` is None.
+
+        `axis` is the quantity on the horizontal axis, which determines the unit of all positions and of `span`.
+        """
         super().__init__(parent)
         self.axis = axis
         self.origin = 0.0  # position 0; for clock times, in seconds since the epoch
@@ -185,9 +188,10 @@ class PlotGroup(QObject):
             self.cursor_changed.emit()
 
     def _show_newest(self, *, refit: bool = False) -> None:
-        """Show the newest data: the last `_span`, or all data with room for more at the right.
+        """Show the last `_span` of the data or, if `_span` is None, all data with room for more at the right.
 
-        A range for all data is only changed if it doesn't fit the data any more, or if `refit` is True.
+        A range that shows all data changes only if the data don't fit into it, if they leave too much room, or if
+        `refit`.
         """
         if self._span is not None:
             data_span = max(self._data_end - self._data_start, _MIN_SPAN_FRACTION * self._span)

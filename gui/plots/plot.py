@@ -121,7 +121,7 @@ class LinePlot(QWidget):
         return actions
 
     def show_line(self, key: str, is_visible: bool) -> None:
-        """Show or hide a line. The choice also applies if the line is removed and added again."""
+        """Show or hide the line with this key. The choice also applies if the line is removed and added again."""
         self._hidden = self._hidden - {key} if is_visible else self._hidden | {key}
         if key in self._lines and not is_visible:
             self._lines[key].hide()
@@ -381,7 +381,7 @@ class LinePlot(QWidget):
 
     @property
     def _cursor_text(self) -> str:
-        """Description of the crosshair's position, including the mark at it if this plot shows the mark's label."""
+        """Text for the crosshair's position, with the label of the mark near it if this plot shows the label."""
         cursor = self.group.cursor
         if cursor is None:
             return ""
@@ -403,9 +403,10 @@ def _fits(vertical_range: tuple[float, float], lowest: float, highest: float) ->
 
 
 def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Extend a range so that curves and labels don't touch the edges.
+    """Extend the range from `lowest` to `highest`, so that curves and labels don't touch the edges.
 
-    A range that would extend beyond `bounds`, the possible values, gets only the room that a curve at the bound needs.
+    `bounds` are the smallest and the largest possible value. At a bound, the range gets only a small margin, in which a
+    curve at the bound is visible.
     """
     min_value, max_value = bounds
     margin = _ROOM * (highest - lowest) or 0.05 * abs(highest) or 1.0  # also around a single value, and around 0

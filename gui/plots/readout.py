@@ -33,7 +33,15 @@ class Readout(QWidget):
     """Names and values of the lines. The width of each number never shrinks, so that the others don't move."""
 
     def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str], meaning: str = "") -> None:
-        """Create a readout. `meaning` is the tool tip of the title."""
+        """Create a readout.
+
+        Args:
+            title: Title of the plot.
+            unit: Unit of the plot.
+            scale: Factor that converts values to `unit`.
+            write: Formats a value in `unit`.
+            meaning: Tool tip of the title.
+        """
         super().__init__()
         self._scale = scale
         self._write = write
@@ -63,7 +71,10 @@ class Readout(QWidget):
         self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, position_text: str) -> None:
-        """Show `position_text` and the values of the lines at `cursor`, or the newest values if it is None."""
+        """Show `position_text` and the values of `lines` at the x position `cursor`.
+
+        If `cursor` is None, show the newest values.
+        """
         self._line_values = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
         self._position_text = position_text
         self._update_text()
@@ -73,9 +84,9 @@ class Readout(QWidget):
         self._update_text()
 
     def _update_text(self) -> None:
-        """Show the values. If they don't fit into one row, leave out their unit, which the title also has.
+        """Show the names and values of the lines. If they don't fit into one row, leave out the unit of each value.
 
-        In a small plot with many lines, only the tool tip has the names.
+        If they need too many rows in a small plot, leave out the names, which the tool tip then has.
         """
         spans = self._make_spans()
         if self._width_of(spans) > self._values.width():
@@ -91,7 +102,10 @@ class Readout(QWidget):
         return QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
 
     def _make_spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
-        """Return the position of the crosshair, if there is one, and the name and value of each line."""
+        """Return the text of the readout: the position of the crosshair, if there is one, and the value of each line.
+
+        The unit and the names of the lines are only included if `with_unit` and `with_names` are True.
+        """
         spans = [Span(self._position_text, bold=True)] if self._position_text else []
         for line, value in self._line_values:
             spans += [_GAP] if spans else []
@@ -122,10 +136,10 @@ class Readout(QWidget):
         return write(value) if write is not None else self._write(value * self._scale)
 
     def _make_value_spans(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
-        """Return the symbol of a line and its value, which stay together when the text wraps.
+        """Return the spans of a line: its symbol, name and value, which stay together when the text wraps.
 
-        The unit and the label of the line are only included if `with_unit` and `with_name` are True. A value with a
-        label is padded to the length of the line's longest value so far, which is updated in `_max_lengths`.
+        The unit and the name are only included if `with_unit` and `with_name` are True. A value with a name is padded
+        to the length of the line's longest value so far. Updates this length in `_max_lengths`.
         """
         text = self.write(line, value)
         label = line.style.label
@@ -151,7 +165,7 @@ def _unbroken(text: str) -> str:
 
 
 def format_position(group: PlotGroup, x: float) -> str:
-    """Format a position on the horizontal axis."""
+    """Format a position on the horizontal axis: a step, an epoch, the elapsed time, or the time of day."""
     if group.axis == "count":
         return f"step {localized(x)}"
     if group.axis == "epochs":

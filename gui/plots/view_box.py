@@ -103,7 +103,7 @@ class ViewBox(QGraphicsWidget):
             event.accept()
 
     def _move_x_range(self, new_position: Callable[[float], float]) -> None:
-        """Replace both limits of the horizontal range by their values of `new_position`, and emit `moved_by_mouse`."""
+        """Apply `new_position` to both limits of the horizontal range, and emit `moved_by_mouse`."""
         low, high = self.x_range
         self.set_x_range(new_position(low), new_position(high))
         self.moved_by_mouse.emit()

@@ -113,7 +113,7 @@ def _find_folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
 
 
 def _find_command_problem(text: str) -> str:
-    """Return the problem with a command that is too long, or ""."""
+    """Return the problem with a command if it is too long, otherwise ""."""
     if len(text) <= _MAX_COMMAND_LENGTH:
         return ""
     return tr("The command is too long. Put it into a script and enter the script's name.")

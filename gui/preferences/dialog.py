@@ -130,7 +130,10 @@ class SettingRow(LabeledField):
         return all(term in searched_text for term in terms)
 
     def show_value(self) -> None:
-        """Show the stored value, or what overrides it. If it isn't the default, the title is bold and a button resets it."""
+        """Show the stored value. If it isn't the default, the title is bold and a button resets it.
+
+        If the setting has no effect, disable the editor and show the reason.
+        """
         value = self._preferences.value(self.setting.key)
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:
@@ -203,7 +206,10 @@ class SettingRow(LabeledField):
         self.editor.control.setFocus()
 
     def _show_problem(self, text: str, severity: str) -> None:
-        """Show a problem, whose first sentence is the message and whose rest is the remedy, or none if `text` is ""."""
+        """Show the problem `text`, or none if `text` is "".
+
+        The first sentence is the message, and the rest is the remedy.
+        """
         message, _, remedy = text.partition(". ")
         problem = Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity)  # type: ignore[arg-type]
         self.show_problems((problem,) if text else ())

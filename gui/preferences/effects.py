@@ -38,7 +38,10 @@ class Effects(QObject):
         preferences.changed.connect(self._on_changed)
 
     def complete(self, workspace: Workspace) -> None:
-        """Apply the settings for parts that are created after the first paint."""
+        """Apply the settings for the parts of `workspace`, which are created after the first paint of the window.
+
+        From now on, changes of these settings are applied, too.
+        """
         self._workspace = workspace
         preferences, bar = self._preferences, workspace.monitor.bar
         late_effects: dict[str, Callable[[], None]] = {

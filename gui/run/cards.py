@@ -150,7 +150,7 @@ def describe_result(run: RunFolder, data: RunData) -> str:
 
 
 def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
-    """Format all metrics with titles and units."""
+    """Format the metrics, given by id, in a line with their titles and units."""
     task = data.started.job.task if data.started is not None else ""
     return ", ".join(format_measure(task, name, value, metric_value) for name, value in metrics.items())
 
@@ -167,11 +167,13 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Card with advice after a run. It is hidden while the run is active or if there is no advice.
+    """Card with the most important advice after a run (see `_find_advice`).
+
+    It is hidden while the run is active or if there is no advice.
 
     Signals:
-        requested(dict, bool): the user wants to apply these values, by job field. The bool is True if
-            the same run should be trained further.
+        requested(dict, bool): the user wants to apply these values, by job field. The bool is True if the same run
+            should be trained further.
     """
 
     requested = Signal(object, bool)

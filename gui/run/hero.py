@@ -202,10 +202,10 @@ def find_best_metric(data: RunData) -> BestMetric:
 
 
 def _find_main_metric(data: RunData) -> str:
-    """Return the metric that selects the best checkpoint, if it is known.
+    """Return the id of the metric that selects the best checkpoint, if it has values.
 
-    Otherwise, return the first known metric that isn't a loss. If there is none, return the loss, or "" if nothing is
-    known.
+    Otherwise, return the first metric with values that isn't the loss. If there is none, return the loss, or "" if no
+    metric has values.
     """
     names = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""

@@ -278,7 +278,7 @@ class RunPage(QWidget):
         choose_path(self, tr("Save the last state in"), self.session.save_elsewhere, folder=True)
 
     def export(self, run: RunFolder, path: Path) -> None:
-        """Export `run` to a zip file and report the result."""
+        """Export `run` to the zip file `path` in a child process. Emit `message` at the start and with the result."""
         self.message.emit(
             tr("Exporting {run_id}; collecting machine information takes a few seconds…").format(run_id=run.run_id),
             "info",

@@ -132,7 +132,10 @@ class RunActions(QObject):
 
 
 def _find_resume_disabled_reason(run: RunSummary | None) -> str:
-    """Return the reason why a run can't be resumed, or "" if it can. `run` is None unless one is selected."""
+    """Return the reason why `run`, the only selected run, can't be resumed, or "" if it can.
+
+    `run` is None if no run or several runs are selected.
+    """
     if run is None:
         return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
     if run.state in ACTIVE_STATES:

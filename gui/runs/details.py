@@ -105,9 +105,9 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details of the only run in `runs`, which are read in the background.
+        """Show the details of the only run in `runs`. They are read on a worker thread.
 
-        If there are none or several, show a hint. Unsaved notes on another run are saved.
+        If `runs` contains none or several, show a hint. Unsaved notes on another run are saved.
         """
         run = runs[0] if len(runs) == 1 else None
         previous_run = self._run
@@ -237,7 +237,7 @@ class Details(QWidget):
         return button
 
     def _fork(self, item: QTreeWidgetItem) -> None:
-        """Emit `fork_requested` with the checkpoint of a row. Other rows have none."""
+        """Emit `fork_requested` for the checkpoint in a row. Do nothing for rows without a checkpoint."""
         path = item.data(0, _PATH)
         if path is not None and self._run is not None:
             self.fork_requested.emit(self._run.run_id, path)
@@ -343,7 +343,7 @@ def list_job_lines(details: DetailFields) -> Lines:
 
 
 def list_disk_lines(details: DetailFields) -> Lines:
-    """Return labeled lines about missing checkpoints, if any, and about the size of the folder."""
+    """Return the size of the run's folder as a labeled text, preceded by a line if the run has no checkpoints."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), tr("none yet"))]
     return [*missing, (tr("Folder"), size(details.folder_size.bytes))]
 

@@ -195,7 +195,7 @@ class QueueView(QWidget):
             self.message.emit(tr("Can't read the queue: {error}").format(error=error))
 
     def _update_visibility(self) -> None:
-        """Hide the table of an empty queue, and the view unless it offers to put back a removed run."""
+        """Hide the table if the queue is empty. Then hide the view, too, unless it offers to put back a removed run."""
         self._card.setVisible(bool(self.model.rows))
         self.setVisible(bool(self.model.rows) or not self.removal.isHidden())
 
@@ -218,7 +218,10 @@ class QueueView(QWidget):
             button.setAccessibleName(f"{button.text()}: {position.name}" if position is not None else button.text())
 
     def _find_disabled_reason(self, name: str, position: QueuePosition | None) -> str:
-        """Return the reason why the action `name` doesn't apply to a run, or "" if it does."""
+        """Return the reason why the action `name` doesn't apply to the run at `position`, or "" if it does.
+
+        `position` is None if no run is selected.
+        """
         if position is None:
             return tr("Select a run")
         if name in ("up", "first") and position.number == 1:

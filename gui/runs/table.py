@@ -199,7 +199,10 @@ class RunsModel(RowModel[RunSummary]):
         return None
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        """Emit `renamed` if a name has been edited to a new one. Return False for other cells and roles."""
+        """Emit `renamed` if the user has changed the name of a run.
+
+        Return True for names, False for other cells and roles.
+        """
         if role != Qt.ItemDataRole.EditRole or not index.isValid() or index.column() != NAME:
             return False
         run = self.rows[index.row()]

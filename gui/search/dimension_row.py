@@ -112,7 +112,10 @@ class DimensionRow(LabeledField):
         return int(number) if self.field.kind == "int" and number.is_integer() else number
 
     def _add_editors(self, inside: QWidget) -> None:
-        """Add a check box for each choice. For a number or a text, add the editors of its range and of its list of values."""
+        """Add the editors of the dimension to the widget `inside`.
+
+        A field with choices gets a check box for each of them. Others get editors for a range and for a list of values.
+        """
         choices = (False, True) if self.field.kind == "bool" else self.field.choices
         if choices:
             flow = FlowLayout(inside, spacing=14, line_spacing=4)
@@ -153,7 +156,11 @@ class DimensionRow(LabeledField):
 
 
 def _suggest_dimension(field: Field, job_value: Any) -> Any:
-    """Suggest a dimension (the values that the search tries) around the job's value."""
+    """Suggest a dimension (the values that the search tries) around the job's value, in the form of a SPACE.toml.
+
+    The dimension is a range for numbers, and a list of all choices for other fields, or of only the job's value without
+    choices.
+    """
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
@@ -162,10 +169,11 @@ def _suggest_dimension(field: Field, job_value: Any) -> Any:
 
 
 def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
-    """Suggest a dimension around `value` within the limits of the field, in the form of a SPACE.toml.
+    """Suggest a range around `value` within the limits of the field, in the form of a SPACE.toml.
 
-    It goes from half to twice an integer, and from a tenth to ten times another number. The range is narrow around a
-    value near its maximum, such as a momentum of 0.9, and starts at the minimum if the value is 0 or None.
+    The range of an integer reaches from half to twice its value, and the range of another number from a tenth to ten
+    times its value. It is narrow around a value near the maximum, such as a momentum of 0.9, and starts at the minimum
+    if the value is 0 or None.
     """
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if not value:

@@ -246,7 +246,7 @@ def _format_trials(line: SearchLine) -> str:
 
 
 def _format_best(line: SearchLine) -> str:
-    """Return the best result, or a dash without one or with several goals."""
+    """Return the best result of a search, or a dash if there is none or if several trials are on the Pareto front."""
     if line.search is None or len(line.state.front) > 1:
         return NOT_KNOWN
     return format_goal_value(line.search.goals[0], line.state.best_value)

@@ -160,9 +160,9 @@ class ParallelCoordinatesPlot(TrialPlot):
     title = tr("Parallel coordinates")
 
     def draw_trials(self, data: SearchData) -> bool:
-        """Draw a line per trial, better ones stronger, and emphasize the best. Return False without results.
+        """Draw a line per trial, stronger for better trials, and emphasize the best one.
 
-        Trials are grouped in bands of equal color, because a single item per color is faster.
+        Return False without results.
         """
         scores = score_trials(data)
         if not np.isfinite(scores).any():
@@ -249,9 +249,10 @@ class TwoFieldPlot(TrialPlot):
         super().show_data(data)
 
     def draw_trials(self, data: SearchData) -> bool:
-        """Draw the trials by two fields, over bands of the average result if there are enough trials.
+        """Draw the trials by two fields, over bands of the average result.
 
-        Returns False without results or fields.
+        The bands are left out if there are few trials, or if a field isn't numeric. Returns False if no trial has a
+        result, or if there are no fields.
         """
         scores, axes = score_trials(data), self._find_axes(data)
         if not np.isfinite(scores).any() or axes is None:
@@ -283,8 +284,8 @@ class TwoFieldPlot(TrialPlot):
     def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, scores: Floats) -> None:
         """Draw bands of the average result, which is weighted by the distance to the trials.
 
-        Weights are Gaussian, with a width according to Scott's rule (1992). `scores` are the results of the trials from
-        0 (bad) to 1 (best).
+        Weights are Gaussian, with a width according to Scott's rule (1992). `x` and `y` are the positions of the trials
+        on both axes, and `scores` their results from 0 (bad) to 1 (best).
         """
         width = 0.29 * len(x) ** (-1 / 6)  # 0.29 is the standard deviation of positions that are uniform in 0..1
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID

@@ -108,7 +108,10 @@ class TrialPlot(ThemedPlot):
         return item
 
     def draw_line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
-        """Draw a line with gaps at NaN. `key` identifies it."""
+        """Draw a line through the points (x, y), with gaps at NaN.
+
+        `key` identifies the item of the line, which is reused.
+        """
         item = self.get_or_create_item(key, pg.PlotCurveItem)
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
@@ -311,7 +314,7 @@ def find_goal_bounds(goal: Goal) -> tuple[float, float]:
 
 
 def compute_axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
-    """Return the range of a goal's axis, excluding outliers that are much worse than the median."""
+    """Return the range of a goal's axis. It covers `values` except outliers that are much worse than the median."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return 0.0, 1.0

@@ -169,7 +169,9 @@ class SearchForm(QWidget):
                 self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Add a field to the search, which varies it over `dimension`. If that is None, suggest a dimension.
+        """Add the field `name` to those that the search varies.
+
+        If `dimension` (the values to try) is None, suggest one.
 
         Unknown fields and those that are already varied are ignored.
         """
@@ -315,9 +317,9 @@ class SearchForm(QWidget):
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
-        """Return a function that validates the current values on a worker thread, and describe the trials.
+        """Return a function that validates the current values on a worker thread, or None if the job is invalid.
 
-        If the job is invalid, show its problems and return None.
+        Also updates the description of the trials and, if the job is invalid, shows its problems.
         """
         job = self._existing.job if self._existing is not None else self._job
         self._describe_trials(job)
@@ -358,13 +360,13 @@ class SearchForm(QWidget):
         self.save.set_disabled_reason("" if search is not None else tr("Correct the marked fields"))
 
     def _compute_max_confirmations(self) -> int:
-        """Return the maximum number of runs that confirm the best trials and the unchanged job."""
+        """Return the maximum number of runs that are started to confirm the best trials and the unchanged job."""
         max_confirmed = CONFIRMED + 1
         confirmed = min(max_confirmed, self.rows["trials"].value() or max_confirmed)  # None if trials are not limited
         return int(self.rows["confirm"].value() or 0) * confirmed
 
     def _describe_trials(self, job: Job | None) -> None:
-        """Describe what each trial trains, and how many trials the selected devices run at once."""
+        """Show what each trial trains (unless `job` is None), and how many trials the selected devices run at once."""
         if job is not None:
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")

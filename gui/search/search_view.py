@@ -312,7 +312,7 @@ class TrialsModel(RowModel[TrialRow]):
         return row.number
 
     def cell_data(self, row: TrialRow, column: int, role: int) -> Any:
-        """Return the tool tip of a cell, the icon of a trial's state, or the data that highlights the best trials."""
+        """Return the tool tip of a cell, the icon of a trial's state, or what highlights a best trial, by `role`."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return "\n".join(filter(None, (self.columns[column].tip(row), row.cause, row.run_id)))
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:
@@ -364,7 +364,7 @@ def _create_goal_column(index: int, goal: Goal) -> Column[TrialRow]:
 
 
 def _create_confirmed_column(goal: Goal) -> Column[TrialRow]:
-    """Create the column for a goal's mean over confirming runs, whose tool tip has the single results."""
+    """Create the column for the mean of a goal over the runs that confirm a trial. Its tool tip lists their results."""
 
     def tip(row: TrialRow) -> str:
         """Describe the results, as in "93.1% and 93.5% with 2 other seeds; standard deviation 0.3%".

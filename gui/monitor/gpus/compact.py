@@ -41,7 +41,7 @@ class GpuColumn(Column[WatchedGpu]):
 
 
 def _make_fraction_reader(quantity_id: str) -> Callable[[Gpu], float | None]:
-    """Return a function that reads a quantity as a fraction of its maximum."""
+    """Return a function that reads a quantity as a fraction of its maximum, or as None if either is unknown."""
     quantity = BY_ID[quantity_id]
 
     def read_fraction(gpu: Gpu) -> float | None:

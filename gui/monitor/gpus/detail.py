@@ -140,7 +140,7 @@ class GpuDetail(QWidget):
         return self._gpu.key if self._gpu is not None else ""
 
     def show_gpu(self, watched: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Show the details of a GPU. `all_gpus` are the GPUs in the overview."""
+        """Show the details of a GPU, with its readings in `history`. `all_gpus` are the GPUs in the overview."""
         if watched.key != self.key:
             self.plot.forget()
         self._gpu, self._history = watched, history
@@ -160,7 +160,7 @@ class GpuDetail(QWidget):
         self._arrange()
 
     def _show_head(self, watched: WatchedGpu) -> None:
-        """Show the title, name, states and users of a GPU, with alarming ones in the warning color.
+        """Show the title, name, states and users of a GPU. Alarming states and shared use have the warning color.
 
         The button that resets the energy is only visible for a GPU that reports its energy.
         """

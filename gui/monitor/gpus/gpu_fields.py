@@ -89,7 +89,10 @@ def make_current_reader(gpu: Gpu) -> Read:
 
 
 def make_past_reader(history: DeviceHistory, key: str, time: float) -> Read:
-    """Return a function that reads the values nearest to `time` (seconds since `history.origin`), NaN in a gap."""
+    """Return a function that reads a quantity of the device with this key at the reading nearest to `time`.
+
+    `time` is in seconds since `history.origin`. The value is NaN in a gap, and None if the quantity was never reported.
+    """
     row = find_nearest(history.x(key), time)
 
     def read(quantity: str) -> float | None:

@@ -85,7 +85,7 @@ class TilesView(QScrollArea):
         group.cursor_changed.connect(self._on_cursor_moved)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Show `gpus` in this order."""
+        """Show a tile for each of `gpus`, in this order, with their readings in `history`."""
         self._history = history
         order = list(self._gpus)
         self._gpus = {watched.key: watched for watched in gpus}
@@ -251,7 +251,7 @@ class Tile(QFrame):
             self._more.setToolTip(tr("Details of {title} (Enter)").format(title=watched.title))
 
     def _show_states(self, watched: WatchedGpu) -> None:
-        """Show states and users next to each other, each with room in proportion to its length."""
+        """Show states and users next to each other. The longer text gets more of the width."""
         text = join_states(watched.states)
         self.state.setText(text)
         self.state.setToolTip(text)

@@ -134,7 +134,10 @@ class LastSnapshots:
         return self._snapshots
 
     def _fill_from_previous(self, host: str, snapshot: Snapshot) -> Snapshot:
-        """Return `snapshot` or, if NVML doesn't respond and lists no GPUs, the previous one with the new status."""
+        """Return `snapshot`, or the host's previous snapshot with the new NVML status.
+
+        The previous snapshot is used if NVML doesn't respond and `snapshot` lists no GPUs.
+        """
         previous = self._snapshots.get(host)
         if snapshot.gpus or snapshot.nvml.status != "not_answering" or previous is None:
             return snapshot
@@ -149,7 +152,10 @@ class LoadOrder:
         self._sorted_at = -SORT_EVERY_S  # time of the snapshot at the last sort
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
-        """Return `gpus` sorted by load. The order changes every few seconds, and when GPUs appear or vanish."""
+        """Return `gpus` sorted by load, the busiest first.
+
+        The order changes at most every `SORT_EVERY_S` seconds, and when GPUs appear or vanish.
+        """
         newest_time = max((watched.time for watched in gpus), default=0.0)
         is_due = abs(newest_time - self._sorted_at) >= SORT_EVERY_S
         if is_due or {watched.key for watched in gpus} != self._ranks.keys():
@@ -160,7 +166,11 @@ class LoadOrder:
 
 
 def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
-    """Return the mean utilization or activity in percent, negative if unknown and lowest for unreachable GPUs."""
+    """Return the mean utilization of a GPU in the last `SORT_OVER_S` seconds, in percent.
+
+    For a GPU that doesn't report its utilization, this is the activity of its multiprocessors. An unknown load is -1,
+    that of an outdated GPU -2.
+    """
     if watched.is_outdated:
         return -2.0
     x = history.x(watched.key)
@@ -186,9 +196,9 @@ class EnergyCounters:
         self._starts: dict[str, tuple[float, float]] = {}  # time and driver's counter at the start, by GPU
 
     def measure(self, watched: WatchedGpu) -> EnergyUse | None:
-        """Return the energy that a GPU has used, or None if it reports none. The first call starts its counter.
+        """Return the energy that a GPU has used since counting began, or None if the GPU doesn't report its energy.
 
-        If the driver has reset its own counter, counting restarts at 0.
+        The first call for a GPU starts counting. If the driver has reset the GPU's own counter, counting restarts at 0.
         """
         driver_joules = watched.gpu.energy_j
         if driver_joules is None:

@@ -129,7 +129,7 @@ class ProcessModel(QAbstractItemModel):
         return node.line if node is not None else None
 
     def find(self, key: Key) -> QModelIndex:
-        """Return the index of a row, or an invalid index if the row no longer exists."""
+        """Return the index of the row with this key, or an invalid index if the row no longer exists."""
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 
@@ -192,9 +192,10 @@ class ProcessModel(QAbstractItemModel):
     def _update_children(
         self, node: _Node, key: Key | None, rows_by_parent: dict[Key | None, list[ProcessRow]]
     ) -> None:
-        """Update the children of `node`, whose row has this key, recursively. Nodes of rows that remain are reused.
+        """Update the children of `node` and their children. Nodes of rows that remain are reused.
 
-        `rows_by_parent` contains all rows by the key of their parent.
+        `key` is the key of the row of `node`, or None for the root. `rows_by_parent` contains all rows by the key of
+        their parent.
         """
         by_key = {line.key: line for line in rows_by_parent.get(key, [])}
         for row in reversed(range(len(node.children))):

@@ -156,9 +156,10 @@ class _Family:
         return (uses[0].process for uses in self.uses.values())
 
     def _find_parent_process(self, process: GpuProcess) -> GpuProcess | None:
-        """Return the nearest ancestor that uses a GPU, or None if there is none.
+        """Return the nearest ancestor of `process` that uses a GPU, or None if there is none.
 
-        It must have fewer ancestors than `process`. Otherwise, reused pids could form a cycle.
+        Ancestors with at least as many ancestors as `process` are ignored, because reused pids could otherwise form a
+        cycle.
         """
         gpu_ancestors = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in gpu_ancestors if len(each.ancestors) < len(process.ancestors)), None)
@@ -170,7 +171,7 @@ def process_key(host: str, process: GpuProcess) -> Key:
 
 
 def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
-    """Merge a process's uses of GPUs into one row. The load is averaged over the GPUs."""
+    """Merge the uses of GPUs by one process on `host` into a row. The activity of the multiprocessors is averaged."""
     process = uses[0].process
     known_loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
     return ProcessRow(
@@ -201,7 +202,10 @@ def _flat_title(line: ProcessRow) -> str:
 
 
 def _create_group_rows(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
-    """Return a group row for each run, and for each process that has started several of the processes."""
+    """Return a group row for each run, and for each process that uses no GPU but has started several that do.
+
+    `name_of` returns the name of a process by its pid, or None.
+    """
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
     groups: dict[Key, list[ProcessRow]] = {}
@@ -219,10 +223,10 @@ def _create_group_rows(lines: Sequence[ProcessRow], runs: Iterable[RunInterval],
 
 
 def _merge_rows(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
-    """Merge the rows of a run, or of a process with its children, into one.
+    """Merge the rows of a group (the processes of a run, or those that the same process has started) into a row.
 
-    The load is averaged over the GPUs. A value is None if it is unknown. The user is also None if the members
-    have several.
+    Memory and CPU load are added, and the activity of the multiprocessors is averaged over the GPUs. Values that are
+    unknown for all members are None, and so is the user if the members have several.
     """
     first = members[0]
     users = {member.user for member in members}
@@ -264,7 +268,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
 
 
 def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
-    """Return the rows with notes about GPUs that a run shares with other users."""
+    """Return the rows with notes on GPUs that a run shares with other users, in the rows of both."""
     users_by_device = _list_other_users(lines)
     runs_by_device = {device: run for run in runs for device in run.devices}
     noted = []

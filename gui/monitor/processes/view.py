@@ -239,7 +239,10 @@ class ProcessesView(QWidget):
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
     def _cell_width(self, number: int, line: ProcessRow) -> int:
-        """Return the width of a cell's text and of the symbols before it."""
+        """Return the width in pixels of a cell's text and of the symbols before it.
+
+        `number` is the index of the column.
+        """
         font = QFont(self.tree.font())
         font.setBold(line.group)
         text = QFontMetrics(font).horizontalAdvance(COLUMNS[number].text(line))

@@ -85,7 +85,10 @@ def describe_briefly(pair: GpuPair | None) -> str:
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
-    """Describe the connection between the GPUs titled `one` and `other`, for a tool tip. None means unknown."""
+    """Describe the connection between the GPUs titled `one` and `other`, for a tool tip.
+
+    If `pair` is None, the text says that the connection is unknown.
+    """
     if pair is not None and pair.nvlinks:
         sentences = [
             tr("{one} and {other} are connected over {nvlinks}.").format(

@@ -199,7 +199,7 @@ class TopologyView(QWidget):
             self.refresh()
 
     def _list_hosts(self, snapshots: dict[str, Snapshot]) -> None:
-        """List the hosts for selection if there are several."""
+        """Offer the hosts in the list that selects one, and hide the list if there is only one host."""
         offered = [(snapshot.host, host) for host, snapshot in snapshots.items()]
         fill_combo_box(self.host, offered, self.host.currentData())
         self.host.setVisible(len(offered) > 1)
@@ -336,7 +336,7 @@ def _describe_gpu(gpu: Gpu) -> str:
 
 
 def _describe_single_gpu(gpu: Gpu, snapshot: Snapshot) -> str:
-    """Describe a machine with a single GPU."""
+    """Return a text for a machine with a single GPU: its name and, if known, its nearest CPU cores."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
     near = ""

@@ -59,7 +59,8 @@ class ClassModel(QAbstractTableModel):
     def show_metrics(self, classes: Sequence[str], metrics: ClassMetrics | None) -> None:
         """Show the metrics of each class, and its number of samples if a confusion matrix has them.
 
-        If rows and columns are unchanged, selection and scroll position are retained. None clears the table.
+        If `metrics` is None, clear the table. If rows and columns are unchanged, selection and scroll position are
+        retained.
         """
         titles = list(metrics.measures) if metrics is not None else []
         columns = list(metrics.measures.values()) if metrics is not None else []
@@ -160,7 +161,12 @@ class ClassTable(RowView):
         self.setMinimumHeight(120)
 
     def show_metrics(self, classes: Sequence[str], metrics: ClassMetrics | None) -> None:
-        """Show metrics per class. The sort order and the selection stay. New columns are fitted to their contents."""
+        """Show the metrics of each class, or an empty table if `metrics` is None.
+
+        The sort order and the selection stay.
+
+        The widths of new columns are fitted to their contents.
+        """
         titles_before = self.model_.titles
         self.model_.show_metrics(classes, metrics)
         if self.model_.titles != titles_before and self.model_.titles:

@@ -164,9 +164,9 @@ class RunCharts(QWidget):
 
 
 def _find_percentage_metrics(data: RunData) -> dict[str, str]:
-    """Return the titles of the metrics in percent, by id, at most one per line color.
+    """Return the titles of the metrics to plot in percent, by id. There are at most as many as line colors.
 
-    If the task is unknown or defined in a Python file, these are metrics with values in [0, 1].
+    If the task is unknown or defined in a Python file, these are all metrics with values in [0, 1].
     """
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:

@@ -105,7 +105,7 @@ class TimeSpentView(QWidget):
         self.change.show()
 
     def _request_setting(self) -> None:
-        """Request the advised setting, for the running run if it can still change, otherwise for the next one."""
+        """Request the advised setting: for the active run if its setting can be changed, otherwise for the next run."""
         advice = self._advice
         if advice is None:
             return
@@ -168,13 +168,13 @@ def format_percent(fraction: float) -> str:
 
 
 def describe_part(spent: TimeSpent, part: Part) -> str:
-    """Describe a part, as in "Forward 3.1 ms, 38% of each step"."""
+    """Describe a part of a step, as in "Forward 3.1 ms, 38% of each step"."""
     seconds = spent.parts.get(part, 0.0)
     return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_compute_fraction(spent, part))} of each step"
 
 
 def describe_time(spent: TimeSpent) -> str:
-    """Describe the bar for screen readers, largest part first."""
+    """Describe the time of a step and of its parts for screen readers, the longest part first."""
     visible_parts = [part for part in ORDER if _compute_fraction(spent, part) >= MIN_FRACTION]
     parts = ". ".join(describe_part(spent, part) for part in sorted(visible_parts, key=lambda part: -spent.parts[part]))
     return tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s)) + f"{parts}."

@@ -234,7 +234,7 @@ class CalibrationPage(QWidget):
 
 
 def describe_temperature(calibration: Calibration) -> str:
-    """Describe the effect of dividing the logits by the best temperature."""
+    """Return a text about the effect of dividing the logits by the best temperature, or about why this is unknown."""
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
         return tr("There are too few samples to fit a temperature.")

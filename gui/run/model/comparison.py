@@ -213,7 +213,7 @@ def _make_difference_row(compared: Difference) -> tuple[str, ...]:
 
 
 def _format_difference(value: float, *, percent: bool) -> str:
-    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312"."""
+    """Format the difference of two metrics, as in "+1.2" (percentage points) if `percent`, or as in "−0.0312"."""
     return f"{'−' if value < 0 else '+'}{metric_value(abs(value), percent=percent).removesuffix('%')}"
 
 

@@ -118,7 +118,7 @@ class CurvesPage(QWidget):
         )
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurveCounts) -> None:
-        """Cache and show the confusion counts of a class, unless another evaluation has been opened."""
+        """Cache and show `read`, the confusion counts of a class, unless another evaluation has been opened."""
         if self._is_displayed(opened):
             self._outcomes[class_index] = read
             self._show_outcomes()

@@ -158,7 +158,7 @@ class ResultView(QWidget):
         self._show_on_page(number)
 
     def _show_on_page(self, number: int) -> None:
-        """Show the evaluation on a page, unless the page already shows it."""
+        """Show the evaluation on the page with the index `number`, unless the page already shows it."""
         opened = self.opened
         if opened is None or number not in self._stale:
             return

@@ -130,7 +130,7 @@ class ModelView(QWidget):
             self._show_samples(found)
 
     def _show_samples(self, found: _FoundEvaluations) -> None:
-        """Show the samples of the open evaluation or, if the run has none, start an evaluation."""
+        """Show the samples of the open evaluation. If no evaluation was `found`, start one, and show them later."""
         request = self.form.build_request()
         if not found.evaluations and request is not None:
             self._samples_due = "when_evaluated"

@@ -177,7 +177,7 @@ def format_interval(interval: Interval, *, percent: bool = True) -> str:
 
 
 def format_with_interval(interval: Interval | None) -> str:
-    """Format a fraction and its interval, as in "93.4% (91.8 – 94.9%)"."""
+    """Format a fraction and its interval, as in "93.4% (91.8 – 94.9%)". Return a dash for None."""
     if interval is None:
         return NOT_KNOWN
     bounds = format_interval(interval)
@@ -209,7 +209,7 @@ def _parse_date(date: str) -> float:
 
 
 def evaluation_title(evaluation: Evaluation) -> str:
-    """Return a title, as in "14:05 · test · flowers · best.pt"."""
+    """Return date, split, dataset and checkpoint of an evaluation, as in "14:05 · test · flowers · best.pt"."""
     folder = shorten(Path(evaluation.dataset).name)
     date = format_time_or_date(_parse_date(evaluation.date))
     return " · ".join((date, SPLITS[evaluation.split], folder, shorten(evaluation.checkpoint)))

@@ -265,9 +265,9 @@ class SampleStrip(QListWidget):
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:
-        """Return the thumbnail of a file, or a null pixmap if it can't be read.
+        """Return the thumbnail of the image file `name`, or a null pixmap if the file can't be read.
 
-        Returns None if it hasn't been read. It is then read soon, and the strip is drawn again.
+        If the file hasn't been read, return None and request a read, after which the strip is drawn again.
         """
         if name in self._thumbnails:
             return self._thumbnails[name]

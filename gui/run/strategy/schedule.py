@@ -40,7 +40,10 @@ def headline(trace: ScheduleTraced) -> str:
 
 
 def describe_trace(trace: ScheduleTraced, titles: Sequence[str]) -> str:
-    """Describe the traced step for screen readers: its time, and the idle time of each rank."""
+    """Describe the traced step for screen readers: its time, and the busy and idle time of each rank.
+
+    `titles` are the titles of the ranks' devices.
+    """
     parts = [
         tr("{trace}. Step {step} took {span_s}.").format(
             trace=headline(trace), step=localized(trace.step), span_s=milliseconds(trace.span_s)

@@ -129,7 +129,11 @@ MIN_WIDTH_WITH_NUMBERS = 560
 
 
 def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23% of each step for it"."""
+    """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23% of each step for it".
+
+    If no rank is much slower than the others, the headline says that they are balanced. `titles` are the titles of the
+    ranks' devices.
+    """
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
@@ -270,7 +274,10 @@ class RankBars(QWidget):
 
 
 def _fill_section(painter: QPainter, rect: QRectF, section: str, color: str) -> QColor:
-    """Paint a section of a bar, which is one of `SECTIONS`. Return a color for numbers that is readable on it."""
+    """Fill `rect` for `section`, one of `SECTIONS`, of a rank's bar. `color` is the color of the rank's device.
+
+    Returns a color for numbers that is readable on the section.
+    """
     scheme = theme.colors()
     if section == "compute":
         painter.fillRect(rect, QColor(color))

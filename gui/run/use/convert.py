@@ -90,7 +90,7 @@ class ConvertForm(QWidget):
             editor.edited.connect(self._validate)
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Fill in the form for the model of `run`, whose job is `job`."""
+        """Fill in the form for the model of `run`, whose job is `job`, or None if it can't be read."""
         self._run, self._job = run, job
         self.checkpoint.show_run(run)
         self.out.set_value("")
@@ -292,7 +292,10 @@ def _make_comparison_row(file: ComparedFile) -> tuple[str, ...]:
 
 
 def _compare_metrics(task: str, file: ComparedFile) -> str:
-    """Compare the metrics of a converted file with those of the model, or return "" if it has none."""
+    """Return a sentence that compares the metrics of a converted file with those of the model.
+
+    Returns "" if the metrics of the file weren't measured. `task` is the id of the task.
+    """
     if not file.measures:
         return ""
     pairs = []

@@ -147,9 +147,10 @@ class LivePrediction(QFrame):
         checkpoint: CheckpointSaved | None,
         predicted: Predicted,
     ) -> None:
-        """Show the result in `folder`, or why there is none. Predict with a newer checkpoint if there is one.
+        """Show the prediction of `checkpoint`, or why there is none. Predict again if there is a newer checkpoint.
 
-        Do nothing if the image has been closed or replaced in the meantime.
+        Do nothing if the image has been closed or replaced in the meantime, so that `folder`, the folder of the
+        prediction, is no longer the current one.
         """
         if folder is not self._folder or checkpoint is None:
             return

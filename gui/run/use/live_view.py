@@ -70,7 +70,10 @@ class LiveView(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Offer the model of `run`, whose job is `job`, and stop the predictions of the previous one."""
+        """Offer the model of `run` for live predictions, and stop those of the previous run's model.
+
+        `job` is the job of the run, or None if it can't be read.
+        """
         self._stop()
         self._run = run
         self.image.show_image("", "")

@@ -117,7 +117,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Fill in the form for `run`, whose job is `job`."""
+        """Fill in the form for `run`, whose job is `job`, or None if it can't be read."""
         self._run = run
         self.files.clear()
         self.checkpoint.show_run(run)

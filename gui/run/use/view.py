@@ -56,7 +56,7 @@ class UseView(QWidget):
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Offer to use the model of `run` as soon as the view is visible."""
+        """Offer to use the model of `run` as soon as the view is visible. None means that no run is open."""
         if run is not self._run:
             self._run, self._must_load = run, True
             if self.isVisible():
@@ -104,7 +104,7 @@ class UseView(QWidget):
             self.convert.show_run(run)
 
     def _show_result(self, pages: RequestPages, result: PredictResult | ConvertResult, path: str) -> None:
-        """Read the file `path`, show it in `result`, and make this the visible one of `pages`."""
+        """Show the results in the file `path` in `result`, and make `result` the visible one of `pages`."""
         result.show_file(path)
         pages.setCurrentIndex(RESULT)
 

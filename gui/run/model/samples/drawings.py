@@ -154,10 +154,9 @@ class Drawings(QObject):
         )
 
     def _cache_drawings(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
-        """Cache the new drawings, which are in `folder`.
+        """Cache the new drawings in `folder`. Emit the drawing of the visible sample, or `failed` without one.
 
-        Then show the drawing of the visible sample, or emit `failed` if there is none. Drawings of an evaluation
-        (`opened`) that is no longer the current one are discarded.
+        Drawings of an evaluation (`opened`) that is no longer the current one are discarded.
         """
         if opened is not self._opened:
             return
@@ -220,7 +219,7 @@ def make_short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
 def make_full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
     """Describe a sample in one line, as in "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1%".
 
-    `truth` and `prediction` are texts from the task, which replace class names.
+    `truth` and `prediction` are texts that the task has written. If they are "", the names of the classes are shown.
     """
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []

@@ -139,7 +139,10 @@ class HeatMaps(QWidget):
         )
 
     def _chosen_classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the selected classes, or () for the class that the model predicts."""
+        """Return the names of the selected classes, or () if only the class that the model predicts is selected.
+
+        `names` are the names of all classes.
+        """
         first, second = self.first.value(), self.second.value()
         if second == NONE:
             return () if first == PREDICTED else (names[int(first)],)

@@ -180,9 +180,9 @@ class SamplesPage(QWidget):
         self._update_marks()
 
     def _apply_filter(self, only: frozenset[int] | None = None) -> None:
-        """List the samples that match the filter, or those at the rows `only`, in the selected order.
+        """List the samples that match the filter or, if `only` is given, those at these rows.
 
-        This ends the selection of suspicious samples in the review bar.
+        The samples are in the selected order. This ends the selection of suspicious samples in the review bar.
         """
         self.review.choose_all()
         opened = self._opened

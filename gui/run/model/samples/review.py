@@ -225,7 +225,7 @@ def _read_review(opened: OpenedEvaluation, path: Path) -> _ReadReview | None:
 
 
 def _read_newest_review(opened: OpenedEvaluation) -> _ReadReview | None:
-    """Return the newest review that covers only this evaluation, or None if there is none."""
+    """Return the newest review of this evaluation alone, or None if there is none."""
     evaluations = (str(opened.saved.folder.absolute()),)
     results = [_read_review(opened, file) for file in (opened.run_folder / "reviews").glob("*.json")]
     matching = [result for result in results if result is not None and result.review.evaluations == evaluations]
@@ -250,7 +250,7 @@ def write_marks(saved: SavedEvaluation, marked: Sequence[int]) -> None:
 
 
 def sample_file(opened: OpenedEvaluation, row: int) -> Path:
-    """Return the path of a sample, which may not exist."""
+    """Return the path of a sample's file. The file may not exist."""
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 

@@ -188,7 +188,7 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.drawText(line, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def _draw_badge(self, painter: QPainter, square: QRect) -> None:
-        """Draw a check mark in the upper right corner of the thumbnail."""
+        """Draw a check mark in the upper right corner of the thumbnail, which fills `square`."""
         scheme = theme.colors()
         corner = QRect(square.right() - 25, square.top() + 4, 22, 22)
         painter.save()
