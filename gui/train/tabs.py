@@ -91,7 +91,7 @@ class RunTabs(QTabBar):
             self.setCurrentIndex(0)
 
     def select_run(self, run: RunFolder) -> None:
-        """Select the tab of a run that the user has opened, without emitting signals. Add the tab if necessary."""
+        """Select the tab of a run that the user has opened, or add a tab for it first. Emits no signals."""
         number = self._index_of(run)
         if number is None:
             self._add_tab(RunTab(run, self.title_of(run.run_id)))

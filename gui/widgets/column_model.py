@@ -98,7 +98,7 @@ class RowView(QTableView):
 
 
 class RowWidget(QTableWidget):
-    """Table of rows that holds its items. Its keys are those of `RowView`."""
+    """Table of rows that holds its items. Home and End go to the first and the last row, as in `RowView`."""
 
     def texts(self) -> list[list[str]]:
         """Return the texts of all cells, row by row."""

@@ -94,7 +94,10 @@ class PaneFocus:
                 return
 
     def _find_target(self, pane: QWidget, inner: Sequence[QWidget]) -> QWidget | None:
-        """Return the widget to focus in `pane` but not in its `inner` panes, or None if there is none."""
+        """Return the widget of `pane` that had the focus last or, if it can't take the focus, the pane's first widget.
+
+        Widgets in its `inner` panes don't count. Returns None if no widget can take the focus.
+        """
         widgets = list(_iterate_chain(self._window))
         last = self._last_focused.get(pane)
         if last is not None and isValid(last) and _can_take_tab(last):

@@ -240,7 +240,7 @@ class PageVisit:
 
 
 def list_cell_tips(model: QAbstractItemModel) -> set[str]:
-    """Return the tool tips of the first cells and of the headers of `model`."""
+    """Return the tool tips of the cells in the first 20 rows of `model` and of their headers."""
     cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
     texts = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
     for way, section in ((Qt.Orientation.Horizontal, QModelIndex.column), (Qt.Orientation.Vertical, QModelIndex.row)):

@@ -60,7 +60,8 @@ class PeakMemory:
     def train(self, name: str, forker: Forker, job: Job, folder: Path, prepare: str = "") -> list[str]:
         """Train `job` in the subfolder `name` of `folder`, and return the texts in the log.
 
-        The stages are named "NAME: PHASE". `prepare` names a function ("module:function") that the workers call before they train, or is "".
+        The stages are named "NAME: PHASE". `prepare` names a function ("module:function") that the workers call before
+        they train, or is "".
         """
 
         def note(_: int, message: Any) -> bool:
@@ -163,7 +164,7 @@ def _compute_sizes(checkpoint: Path, strategy: str, ranks: int, texts: Sequence[
     """Compute the bytes of the largest tensor, of the state that a rank holds, and of its optimizer's state.
 
     ZeRO-1 divides the state of the optimizer and the averages among the ranks. FSDP divides everything. Tensor
-    parallelism divides a percentage of the parameters, which is part of one of the `texts` in the log.
+    parallelism divides a percentage of the parameters, which is read from `texts`, the messages in the log.
     """
     content, _ = read_checkpoint(checkpoint)
     sizes = [each.nbytes for each in content["model"].values() if isinstance(each, torch.Tensor)]

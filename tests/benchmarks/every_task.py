@@ -177,7 +177,7 @@ def make_job(row: TableRow, folder: Path, flags: str) -> Job:
 
 
 def load_batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
-    """Load the batches of the validation split."""
+    """Return the batches of the validation split. None is not among them, because one rank has all samples."""
     spec = make_worker_spec(job, threads=usable_cores())
     strategy = STRATEGIES["single"](spec)
     return (

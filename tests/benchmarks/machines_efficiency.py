@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def compute_backward_fraction(run: RunFolder) -> float:
-    """Compute which fraction of the time of forward and backward passes in a run the backward passes take."""
+    """Return the time of the backward passes as a fraction of the time of forward and backward passes in a run."""
     times = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
     forward, backward = (sum(parts.get(phase, 0.0) for parts in times) for phase in ("forward", "backward"))
     return backward / (forward + backward)

@@ -4,8 +4,8 @@
         [--places]
 
 All sides use the same batch and optimizer in one process with one thread, and all but rfdetr the same weights. They
-take turns, in reversed order in every other round. Rates are images per second of CPU time, and a ratio is the median of the rounds' ratios. The exit
-code is 1 if a ratio is below the aim.
+take turns, in reversed order in every other round. Rates are images per second of CPU time, and a ratio is the median
+of the rounds' ratios. The exit code is 1 if a ratio is below the aim.
 
 - bare: The model of transformers with prepared labels. Predictions of detectors include transformers' post-processing.
 - Footplate: The model that Footplate trains, with targets as tensors.

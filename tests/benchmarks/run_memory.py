@@ -2,9 +2,9 @@
 
 Two single-threaded CPU workers train resnet18 at 128 px on hymenoptera with DDP and a batch size of 64. Footplate's
 memory is that of all processes of `footplate train` with default settings: command, supervisor, workers and sampler. It
-is compared with two ranks of `tutorials.run_ddp_loop` that have a DataLoader worker each, without a launcher. Memory is the
-peak of the sum of proportional set sizes (Pss of smaps_rollup, Linux only) over the same number of epochs. It is too
-low if other processes use PyTorch at the same time. The exit code is 1 if the ratio exceeds 1.2.
+is compared with two ranks of `tutorials.run_ddp_loop` that have a DataLoader worker each, without a launcher. Memory is
+the peak of the sum of proportional set sizes (Pss of smaps_rollup, Linux only) over the same number of epochs. It is
+too low if other processes use PyTorch at the same time. The exit code is 1 if the ratio exceeds 1.2.
 """
 
 from __future__ import annotations

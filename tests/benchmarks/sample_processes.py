@@ -1,8 +1,9 @@
 """Samples loaded by processes instead of threads: `python tests/benchmarks/sample_processes.py [--workers N]`.
 
-A custom task computes each sample in Python, or in numpy, which lets other threads run. Prints the samples per second
-of threads and processes for both, through the same loader, and which of them a run would use. The exit code is 1 if
-processes are not `AIM` times as fast for Python code on two cores, or if a run would use the slower way.
+A custom task computes each sample in Python, or in numpy, which lets other threads run. For both, the output shows the
+samples per second that the same loader gets from threads and from processes, and which of these a run would use. The
+exit code is 1 if processes are not `AIM` times as fast for Python code on two cores, or if a run would use the slower
+ones.
 """
 
 from __future__ import annotations

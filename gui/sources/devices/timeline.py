@@ -204,10 +204,10 @@ def _thinned_length(rows: int) -> int:
 
 
 def _find_extremes(fours: Floats) -> Floats:
-    """Return the minimum and the maximum of each four values, without NaN if possible: [n, 4] to [n, 2]."""
+    """Reduce each row of four values to its minimum and maximum: [n, 4] to [n, 2]. Only rows of NaN result in NaN."""
     return np.stack((np.fmin.reduce(fours, axis=1), np.fmax.reduce(fours, axis=1)), axis=1)
 
 
 def _take_outer(fours: Floats) -> Floats:
-    """Return the first and the last of each four times: [n, 4] to [n, 2]."""
+    """Reduce each row of four times to the first and the last one: [n, 4] to [n, 2]."""
     return fours[:, [0, 3]]

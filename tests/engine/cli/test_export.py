@@ -30,7 +30,7 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(user_home: Path) -> RunFolder:
-    """Return a run with every file that a run folder can contain, and some that must not be exported."""
+    """Create a run with every file that a run folder can contain, and with files that must not be exported."""
     job = Job.from_fields(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
     run_folder = create_run(job)
     events: tuple[AnyEvent, ...] = (

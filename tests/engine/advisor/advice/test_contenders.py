@@ -41,7 +41,10 @@ def test_drop_slow_after_single_trial() -> None:
 
 @pytest.mark.parametrize(("half_widths", "certain"), [((0.3, 0.4), True), ((0.3, 0.6), False), ((0.9, 0.4), False)])
 def test_is_ranking_certain_once_both_are_within_half_a_tie(half_widths: tuple[float, float], certain: bool) -> None:
-    """Compare two contenders whose confidence intervals have `half_widths`, as fractions of a tie."""
+    """Compare two contenders whose confidence intervals have the half-widths `half_widths`, as fractions of `TIE`.
+
+    Contenders whose step times differ by less than `TIE` count as equally fast.
+    """
     pair = []
     for fraction in half_widths:
         spread = next(each / 1e5 for each in range(1, 10_000) if half_width(steps(each / 1e5)) >= fraction * TIE)

@@ -1,4 +1,4 @@
-"""Opened splits: changes to each of them, folds, and the files that identify them."""
+"""Opened splits: changes to all of them, cross-validation folds, identity, and how files and masks are read."""
 
 from __future__ import annotations
 

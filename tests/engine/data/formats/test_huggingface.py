@@ -28,7 +28,7 @@ needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty folder as the cache."""
+    """Make an empty folder Footplate's cache folder, and return it."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder

@@ -11,7 +11,7 @@ from engine.data.formats.tree import Tree
 
 
 def make_lookup(folder: Path, *files: str) -> ImageLookup:
-    """Return an image lookup for a folder with these files."""
+    """Create empty files with these paths in `folder`, and return an image lookup for them."""
     for file in files:
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)

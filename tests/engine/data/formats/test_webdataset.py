@@ -26,7 +26,7 @@ from tests.support.read_formats import list_annotations_by_split, read_once
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty folder as the cache."""
+    """Make an empty folder Footplate's cache folder, and return it."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder

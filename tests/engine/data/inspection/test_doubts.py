@@ -32,7 +32,7 @@ def find_warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
 
 
 def write_class_folders(folder: Path, *names: str, count: int = 8) -> Path:
-    """Write random images into folders with these names, all different."""
+    """Write `count` random images into each of the class folders `names`, all of them different. Return `folder`."""
     for label, name in enumerate(names):
         for number in range(count):
             write_noise(folder / name / f"{number}.png", seed=100 * label + number)

@@ -1,4 +1,4 @@
-"""Checks of image files and idx files with given splits: samples of a folder, empty classes, rows and progress."""
+"""Inspection of image files and idx files whose splits are known: checked samples, empty classes and examples."""
 
 from __future__ import annotations
 
