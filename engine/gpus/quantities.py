@@ -22,7 +22,7 @@ class Quantity:
     Attributes:
         unit: Unit in which values are displayed.
         meaning: Explanation for users.
-        source: Path of an attribute of `Gpu`, or "" if it is the id.
+        source: Attribute of `Gpu` with the value, as a dotted path, or "" if its name is `id`.
         limit: Maximum of the range, or the name of the attribute of `Gpu` that contains it.
         scale: Factor that converts values to `unit`.
         digits: Number of displayed decimals.

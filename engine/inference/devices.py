@@ -101,9 +101,10 @@ class _WorkersProgress:
         self._started: float | None = None  # time of the first report of a worker
 
     def on_event(self, event: AnyEvent) -> None:
-        """Pass on a warning of a worker, or update its number of completed samples and report the progress.
+        """Report the progress after an event of a worker, which is a warning or the number of completed samples.
 
-        A worker's `Shard` sends this number as the `step` of `StepMetrics`, and its rank plus 1 as the `epoch`.
+        A worker's `Shard` sends this number as the `step` of `StepMetrics`, and its rank plus 1 as the `epoch`. Other
+        events are ignored.
         """
         if isinstance(event, Warned):
             self._report((event.message,))

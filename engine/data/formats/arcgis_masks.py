@@ -45,7 +45,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _find_masks_by_class(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return the masks of each class by class name: their paths, keyed by file names without extensions."""
+    """Return the paths of the masks of each class, keyed by class name and by file name without extension."""
     found = {name: _index_by_stem(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
     return {name: masks for name, masks in found.items() if masks}
 

@@ -44,7 +44,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _read_classes(root: ElementTree.Element) -> list[str]:
-    """Return the classes of a tile that its XML file from ArcGIS lists."""
+    """Return the classes of a tile, given the root element of its XML file from ArcGIS."""
     return [name for each in root.iterfind(".//object/name") if (name := (each.text or "").strip())]
 
 

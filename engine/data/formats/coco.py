@@ -186,13 +186,13 @@ def _is_annotation(entry: Any) -> bool:
 def _has_shape(entry: Any) -> bool:
     """Return True if an annotation has a box, an outline or keypoints, or False if it describes the entire image.
 
-    An annotation that is only the beginning of its text is assumed to have one.
+    An annotation that is only the beginning of its text is assumed to have a shape.
     """
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from all files. Categories from different files are matched by name."""
+    """Return the images with their annotations from all files. Categories of different files are matched by name."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source, preferred="instances")
     problems = files.problems
     categories: list[Category] = []
@@ -227,7 +227,7 @@ class _Reader:
     """Reader for one COCO file.
 
     Attributes:
-        images: Annotated images that exist.
+        images: Usable images that the file lists, sorted by path.
         categories: All categories in the file, in the order of their ids.
         used: Names of the categories that have annotations.
     """
@@ -279,7 +279,7 @@ class _Reader:
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
         """Return the images, keyed by their ids, with None for images that are left out.
 
-        Sets `images` to the images that are not left out, sorted by path, and records faults.
+        Also sets `images`, and records the faults of unusable entries.
         """
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}

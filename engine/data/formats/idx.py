@@ -30,7 +30,7 @@ LAYOUT = (
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect idx files with the names of MNIST's. Without all files, the detection is not certain."""
+    """Detect idx files that are named like those of MNIST. The detection is not certain if some of them are missing."""
     files = find_idx(tree.root)
     if files is None:
         return []

@@ -82,8 +82,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _divide_by_lists(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
     """Divide the images into splits by files that list image names, such as ImageSets/train.txt.
 
-    Many users add them to the dataset. Without such files, `splits` is returned. Problems with the files are appended
-    to `problems`.
+    Many users add such files to KITTI. Without them, `splits` is returned. Problems with the files are appended to
+    `problems`.
     """
     lists: dict[str, frozenset[str]] = {}
     parents = ("", *tree.named(("training",)))

@@ -152,7 +152,10 @@ def _detect_kinds(items: list[Any]) -> list[str]:
 
 
 def _list_kinds(shapes: set[str], max_tags: int) -> list[str]:
-    """Return the kinds of annotations, the most detailed first, given the types of shapes and the most tags of an image."""
+    """Return the kinds of annotations, the most detailed first, given the types of the shapes.
+
+    `max_tags` is the largest number of tags on one image.
+    """
     return list_kinds(has_outlines=bool(shapes.intersection(_OUTLINES)), has_boxes=bool(shapes), max_tags=max_tags)
 
 

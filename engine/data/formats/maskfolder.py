@@ -130,11 +130,17 @@ def detect(tree: Tree) -> list[Detection]:
 def _interpret(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return two detections for a folder of masks: as masks of classes, and as masks that number objects.
+    """Return two detections for a folder of masks, as masks of classes and as masks that number objects.
 
-    `variants` are the names of all such folders. `classes` are those in the COCO files of the dataset. If it is a single
-    class, several mask values can't be classes, so that the masks count as numbered objects. If there are several
-    classes, the confidence is lower, since the COCO outlines contain more information than such masks.
+    The more likely detection comes first.
+
+    Args:
+        candidate: Pairing of the images with the masks in the folder.
+        sample: Properties of a sample of the masks.
+        variants: Names of all folders that may contain masks.
+        classes: Classes in the COCO files of the dataset, or () without such files. With a single class, several values
+            in a mask can only number objects. With several classes, numbered objects get a lower confidence, so that
+            the format "coco" is preferred, which also contains their classes.
     """
     against = _find_doubts(candidate, sample, variants)
     # At least a third of the images have masks, and all masks have images.

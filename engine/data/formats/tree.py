@@ -209,7 +209,7 @@ class Tree:
                 pending += [(os.path.join(current, name), level + 1) for name in reversed(entries.folders)]
 
     def _read(self, folder: str) -> _Entries:
-        """Return the visible files and folders in `folder`. They are read once. Raises OSError."""
+        """Return the visible files and folders in `folder`. Each folder is read only once. Raises OSError."""
         if folder not in self._entries:
             folders: list[str] = []
             files: list[str] = []

@@ -81,7 +81,10 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
 
 
 def _read_sample(path: str, channels: int, bands: Bands | None) -> _Sample:
-    """Read some pixels of an image as a model receives them. JPEGs are decoded at a reduced size."""
+    """Read some pixels of an image as a model with `channels` input channels receives them.
+
+    `bands` are the selected bands of a multi-band image, or None for other images. JPEGs are decoded at a reduced size.
+    """
     content = read_image(path)
     if content.startswith(b"\xff\xd8"):  # a JPEG
         with decode_header(content) as image:

@@ -379,7 +379,7 @@ class _BatchDraws:
     # Color
 
     def _compose_colors(self, matrices: Numbers, offsets: Numbers | float = 0.0) -> None:
-        """Apply color `matrices` [n, C, C] and `offsets` [n] after the color transforms that were composed before."""
+        """Add color `matrices` [n, C, C] and `offsets` [n] that are applied after the earlier transforms of colors."""
         self._offset = (matrices @ self._offset[..., None])[..., 0] + np.asarray(offsets)[..., None]
         self._matrix = matrices @ self._matrix
 

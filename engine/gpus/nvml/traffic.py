@@ -97,7 +97,7 @@ class PcieTraffic:
 
 
 def measure(links: Sequence[PcieTraffic]) -> None:
-    """Measure the PCIe throughput of several GPUs at the same time."""
+    """Measure the PCIe throughput of several GPUs at the same time. Each of `links` stores the result for its GPU."""
     started = [link for link in links if link.start()]
     if started:
         time.sleep(WINDOW_S)

@@ -95,9 +95,10 @@ def _find_problems(request: ConvertRequest, run: RunFolder) -> list[Problem]:
 
 
 def _store(converted: ConversionResult, folder: Path, target: Path, request: ConvertRequest, run: RunFolder) -> Path:
-    """Move the converted files from `folder` to `target`, and return the path of their description.
+    """Write the description `converted` to `folder`, move the folder to `target`, and return the description's path.
 
-    If they are packed as a zip file, the description is saved in the run folder.
+    If the request is for a zip file, the files are packed into `target` instead, and the description is also saved in
+    the run folder. The path is then that of this copy.
     """
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
     if not request.packed:

@@ -45,7 +45,10 @@ class ResampledValues(NamedTuple):
 
 
 def draw_resample_weights(number: int, samples: int) -> Ints:
-    """Draw the bootstrap resample `number`. Returns the count of each of `samples` samples in it, int64 [samples]."""
+    """Return how often each of `samples` samples is in a bootstrap resample, int64 [samples].
+
+    The resample is drawn with a seed that depends on its `number`, so that it is the same in each evaluation.
+    """
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 

@@ -101,12 +101,13 @@ def record_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, is_dense: bool) -> Layer:
-    """Choose the layer to explain, given an example input [1, C, s, s] to run the module on.
+    """Choose the layer whose output is explained, by running `module` on an example input [1, C, s, s].
 
-    For a class of the entire image, the last layer before pooling whose map affects the score is chosen. For `is_dense`
-    outputs, one for each pixel, the last layers resemble the output, so the deepest layer is chosen: the end of an
-    encoder, or the last layer with the coarsest map that does not contain scores. `score` maps the outputs of the model
-    to the number to explain. Raises NoFeatureMap.
+    For a model with one output for the entire image, the last layer before pooling whose map affects the score is
+    chosen. If `is_dense` is True, the model has an output for each pixel, and its last layers resemble this output.
+    Therefore the deepest layer is chosen: the end of an encoder, or the last layer with the coarsest map that does not
+    contain scores. `score` is a function that returns the number to explain, given the outputs of the model. Raises
+    NoFeatureMap if no layer outputs a feature map.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION_NAME not in name.lower()]

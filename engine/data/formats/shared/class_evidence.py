@@ -144,8 +144,8 @@ def _find_split_pairs(names: Sequence[str]) -> list[str]:
 def _describe_validation_folders(names: Sequence[str], total: int) -> Iterator[str]:
     """Yield evidence against classes if at least half of the folders have a word for validation in their names.
 
-    The evidence is a phrase for the user. An example is val_large next to data_large in Places. `names` may lack some
-    of the `total` folders.
+    The evidence is a phrase for the user. An example is val_large next to data_large in Places. `total` is the number
+    of all folders, also of those that are not in `names`.
     """
     found = [name for name in names if "val" in {split_named(word) for word in _split_words(name)}]
     if found and 2 * len(found) >= total:
@@ -242,7 +242,7 @@ def _find_masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _has_image(base: str, stems: Set[str]) -> bool:
-    """Return True if an image with the name `base`, or with a word for images after it, is in `stems`."""
+    """Return True if `stems` contains the name `base`, alone or followed by a word for images, such as "rgb"."""
     return base.rstrip("-_. ") in stems or any(f"{base}{word}" in stems for word in ("color", "rgb", "image", "img"))
 
 

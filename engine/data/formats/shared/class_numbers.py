@@ -48,9 +48,10 @@ def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -
 
 
 def _number_lines(names: list[str], numbers: Collection[int]) -> dict[int, str]:
-    """Number the names, which are the lines of a file, from 0 or from 1.
+    """Number the names, which are the lines of a file, from 0 or from 1, and return them by number.
 
-    `numbers` are the class numbers in the annotations. Returns {} if they don't show which numbering is right.
+    `numbers` are the class numbers in the annotations, which determine the first number. Returns {} if they fit
+    neither.
     """
     lowest, highest = min(numbers), max(numbers)
     if lowest == 0 and highest < len(names):

@@ -95,9 +95,10 @@ class ImageLookup:
         return self._known_roots[near, split]
 
     def _index_images(self, folder: str) -> dict[str, str]:
-        """Return the names of the images in a folder, keyed by lookup key, or {} for a missing folder.
+        """Return the names of the images in a folder, keyed for lookup, or {} for a missing folder.
 
-        The keys are the name in one Unicode form, in lower case, and without extension.
+        Each image has three keys, all in one Unicode form: its name, its name in lower case, and its name without
+        extension.
         """
         if folder not in self._names:
             by_key: dict[str, str] = {}

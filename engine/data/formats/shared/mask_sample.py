@@ -170,7 +170,10 @@ def are_label_images(paths: Sequence[str]) -> bool | None:
 
 
 def _is_label_image(path: str) -> bool | None:
-    """Return True if an image has few values in large areas, as masks do, or None if that is unclear."""
+    """Return True if an image has few values in large areas, as masks do.
+
+    Returns None if it can't be read, or if it has a single color other than gray and may be anything.
+    """
     try:
         with decode_header(read_image(path)) as image:
             if image.mode == "P":
@@ -183,6 +186,6 @@ def _is_label_image(path: str) -> bool | None:
     if pixels.ndim == 3:  # convert each color to one number
         has_single_value = bool((pixels == pixels[:1, :1]).all())
         if has_single_value and len(set(pixels[0, 0])) > 1:
-            return None  # an image with a single color other than gray may be anything
+            return None
         pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
     return len(np.unique(pixels)) <= _FEW_VALUES and _measure_flatness(pixels) >= _MIN_FLAT

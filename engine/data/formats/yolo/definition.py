@@ -236,7 +236,10 @@ def _to_number(value: Any) -> int | None:
 
 
 def read_yaml(path: str) -> dict[str, Any]:
-    """Return the mapping in a YAML file (see `parse_yaml`), or an empty one for a broken link. Raises OSError, too."""
+    """Return the mapping in a YAML file (see `parse_yaml`), or an empty one for a broken link.
+
+    Raises OSError and the exceptions of `parse_yaml`.
+    """
     try:
         return parse_yaml(read_text(path, MAX_YAML_BYTES), path)
     except FileNotFoundError:

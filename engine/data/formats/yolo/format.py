@@ -138,9 +138,9 @@ def _read_fractions(path: str) -> Parsed[Row]:
 
 
 def _has_boxes(paths: Sequence[str]) -> bool:
-    """Return True if most lines consist of a class number and four numbers for a box, even if these are in pixels.
+    """Return True if most lines of the text files consist of a class number and four numbers for a box.
 
-    A confidence may follow.
+    The numbers may also be in pixels, and a confidence may follow them.
     """
     lengths = [len(row.values) for _, lines in parse_sample(paths, read_lines) for row in lines.rows]
     box_lines = sum(length in (BOX_VALUES, BOX_VALUES + 1) for length in lengths)

@@ -63,7 +63,7 @@ class ImageSearch:
     def _find_named(self, entry: str, split: str) -> list[Pair]:
         """Return the images that an entry of data.yaml or obj.data names: a folder, a list of images, or one image.
 
-        A missing one is reported.
+        If it doesn't exist, a warning is added to `problems`.
         """
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
@@ -78,7 +78,7 @@ class ImageSearch:
         return self._read_listed(path, split)
 
     def _read_listed(self, path: str, split: str) -> list[Pair]:
-        """Return the images that the list `path` names, with their text files. Missing images are reported."""
+        """Return the images that the list `path` names, with their text files. Adds missing images to `problems`."""
         pairs: list[Pair] = []
         missing: list[str] = []
         for name in _read_list(self._tree.path(path)):
