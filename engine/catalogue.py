@@ -132,7 +132,10 @@ def _describe_plugin(
 
 
 def _describe_models(task: Task) -> Sequence[ModelEntry]:
-    """Return the catalogue entries for all models of a task that comes from a plug-in."""
+    """Return the catalogue entries for all models of a task that comes from a plug-in.
+
+    Raises ValueError if one of them has the name of a built-in model.
+    """
     built_in = {model.id for model in load_builtin_catalogue().models}
     taken = built_in.intersection(task.list_models())
     if taken:
@@ -143,7 +146,8 @@ def _describe_models(task: Task) -> Sequence[ModelEntry]:
 def _describe_added_model(name: str) -> Sequence[ModelEntry]:
     """Return a list with the catalogue entry for a model from a plug-in.
 
-    The model is built as it is for a job, since not every model can be built on the meta device.
+    The model is built as it is for a job, since not every model can be built on the meta device. Raises ValueError if
+    the model's task is unknown.
     """
     added = MODELS[name]
     if added.task not in TASKS:

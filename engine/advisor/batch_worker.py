@@ -63,7 +63,10 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _measure_step_s(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
-    """Run steps and return the mean duration of the timed steps in seconds."""
+    """Run training steps, and return the mean duration in seconds of those after the warm-up.
+
+    On a CPU (`on_cpu`), where steps take longer, fewer of them are run. All ranks call it together.
+    """
     strategy, optimizer_step = prepared.strategy, prepared.create_optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None

@@ -30,7 +30,7 @@ OnProgress = Callable[[Progress], object]
 def find_rate(job: Job, emit: OnProgress) -> RateFound:
     """Suggest a learning rate for `job`, after a short training on its devices with an increasing rate.
 
-    Raises RequestError.
+    Raises RequestError if the training fails, or if the job continues from a checkpoint.
     """
     if job.checkpoints.resume_from:
         raise RequestError(

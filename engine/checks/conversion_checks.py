@@ -18,7 +18,10 @@ _ONE_SIZE = ("Hourglass",)
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems with a conversion of the job's model. Warnings state limitations of the resulting file."""
+    """Return the problems with a conversion of the job's model to the format `target`.
+
+    Warnings state limitations of the resulting file. `options` are those for ONNX.
+    """
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]

@@ -299,9 +299,9 @@ def _value_problems(
     machine: Snapshot | None,
     report: DatasetReport | None,
 ) -> list[Problem]:
-    """Return the problems that occur when single values of the search space are put into the job.
+    """Return the problems that occur when single values of the search space are put into the job `base`.
 
-    Of a range, only the ends are tried. Problems with fields that have problems without these values, too, are left out.
+    Of a range, only the ends are tried. Problems with fields that already have a problem in `base` are left out.
     """
     fields_before = {problem.field for problem in errors(problems(base, catalogue, machine, report))}
     first_problems: dict[tuple[str, str], Problem] = {}  # by field and message, each for the first value that has it

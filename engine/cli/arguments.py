@@ -212,7 +212,7 @@ def read_job_values(options: argparse.Namespace) -> tuple[dict[str, Any], list[P
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
-    """Add the values of `--option` flags to `values["options"]`, and return the problems with them."""
+    """Add the options `given` by `--option` flags, each NAME=VALUE, to `values["options"]`. Return the problems."""
     known = {field.name: field for _, field in load_catalogue().options()}
     problems, options = [], {}
     for argument in given:

@@ -183,10 +183,11 @@ def _run_module(
     request: msgspec.Struct | None = None,
     answers_interrupt: bool = False,
 ) -> Generator[Message]:
-    """Start a module in a child process, and yield its messages. Closing the generator stops the child.
+    """Start a module with command-line `arguments` in a child process, and yield its messages, decoded by `decoder`.
 
     `request`, if given, is written to the child's standard input. If `answers_interrupt` is True, the first Ctrl+C sends
-    SIGTERM to the child, whose answer still arrives. Raises ChildFailed if the child exited too early.
+    SIGTERM to the child, whose answer still arrives. Closing the generator stops the child. Raises ChildFailed if the
+    child exits before that.
     """
     stdin = subprocess.DEVNULL if request is None else subprocess.PIPE
     with (
@@ -227,9 +228,10 @@ def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _start_child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """Start a module in a child process. Yields the process and a file that receives its standard error.
+    """Context manager that runs a module with command-line `arguments` in a child process.
 
-    A file is used because an unread pipe would block a child that writes much.
+    Yields the process and a file that receives its standard error, since an unread pipe would block a child that writes
+    much. `stdin` is the same as for `subprocess.Popen`.
     """
     with (
         tempfile.TemporaryFile() as log,

@@ -58,9 +58,9 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> int:
-    """Evaluate the model of the run `options.against` on the same samples, and print the comparison.
+    """Evaluate the model of the run `options.against` on the samples of `saved`, and print the comparison.
 
-    The values in `options` are replaced by those for this run. Returns an exit code.
+    The run, the checkpoint, the folder and the split in `options` are replaced. Returns an exit code.
     """
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
@@ -203,7 +203,10 @@ def _format_class_value(value: Interval | None, *, with_interval: bool = False) 
 
 
 def _format_metric(value: float | None, *, percent: bool, signed: bool = False) -> str:
-    """Format a metric, or return a dash for None. A difference is `signed`."""
+    """Format a metric, as a percentage if `percent` is True, or return a dash for None.
+
+    If `signed` is True, as for differences, positive values get a plus sign.
+    """
     return NOT_KNOWN if value is None else metric_value(value, percent=percent, sign="+" if signed else "")
 
 

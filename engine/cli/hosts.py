@@ -106,8 +106,9 @@ def _format_cells(machine: Host) -> tuple[str, ...]:
 def _add(options: argparse.Namespace) -> int:
     """Add a machine to the list, or change its entry. Returns an exit code.
 
-    With `--install`, Footplate is installed on it first. Unless `--no-check` is given, it must be reachable. Problems with
-    it are printed, and make the exit code that of a bad request, but don't keep it from being added.
+    With `--install`, Footplate is installed on the machine first. Unless `--no-check` is given, the machine is checked,
+    and added only if it is reachable. Problems that the check finds are printed. Errors among them make the exit code
+    that of a bad request, but the machine is added.
     """
     name = _to_listed_name(options.name)
     given = {

@@ -50,7 +50,7 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     percent: bool = False
 
     def is_always_one(self, classes: int) -> bool:
-        """Return True for a top-k accuracy with at least as many guesses as `classes`."""
+        """Return True for a top-k accuracy whose k is at least the number of `classes`, so that it is always 1."""
         guesses = re.match(r"Top-(\d+)", self.title)
         return guesses is not None and 0 < classes <= int(guesses[1])
 
@@ -310,7 +310,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     problems: tuple[Problem, ...] = ()
 
     def task_of(self, annotations: str) -> TaskEntry | None:
-        """Return the task to propose for a folder with this kind of annotations, or None if no task learns from it."""
+        """Return the task to propose for a folder with this kind of annotations, or None if no task learns from them."""
         return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:

@@ -56,7 +56,7 @@ class About(NamedTuple):
 
 
 def _about(label: str, traits: list[Trait], help_text: str, *needs: Need) -> About:
-    """Create the description of a job field."""
+    """Create the description of a job field. `label` is its name in the form, and `help_text` its help for users."""
     return About(label, help_text, frozenset(traits), needs)
 
 
@@ -334,9 +334,10 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Group) -> Field:
-    """Describe the field `name` by the type, limits and default in `info`.
+    """Describe the field `name` by its label, help, traits and needs in `about`, and its type and default in `info`.
 
-    Raises ValueError for a type that fields can't have.
+    `group` is its group in the form, unless it has the trait "main". Raises ValueError for a type that fields can't
+    have.
     """
     annotated = info.type
     optional = type(None) in get_args(annotated)

@@ -26,9 +26,16 @@ _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 
 
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
-    """Describe an option. Its type must be int, float, bool, str or a Literal of texts.
+    """Return the annotation of an option, whose type must be int, float, bool, str or a Literal of texts.
 
-    Limits are `ge` and `le`. If `resume` is True, the value may change when a run is resumed.
+    Args:
+        label: Name of the option in the form.
+        help_text: Help for users.
+        resume: True if the value may change when a run is resumed.
+        **limits: Limits of a number: its minimum `ge` and its maximum `le`.
+
+    Raises:
+        TypeError: There are other limits.
     """
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")

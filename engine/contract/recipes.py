@@ -328,7 +328,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def settable_fields(self) -> frozenset[str]:
-        """Fields that any rule of the recipe may set."""
+        """Fields that the recipe sets, or may set by one of its rules."""
         return frozenset(self.set).union(*(rule.set for rule in self.when), *(rule.of_weights for rule in self.when))
 
 
@@ -447,7 +447,7 @@ class _Reader:
         self._reported_keys: set[str] = set()
 
     def add_problem(self, key: str, message: str, remedy: str, *, once: bool = False) -> None:
-        """Record a problem with `key`. If `once` is True and one is recorded for this key already, do nothing."""
+        """Record a problem with the recipe's entry `key`. If `once` is True, only the first one for a key is recorded."""
         if once and key in self._reported_keys:
             return
         self.problems.append(Problem("recipe", f"{self._path.name}: {message}", remedy))
@@ -570,9 +570,9 @@ def title_problem(title: str, renamed_id: str = "") -> str:
 
 
 def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) -> str:
-    """Save `values` as a user's recipe for `task` and return its id. A recipe with the same name is replaced.
+    """Save `values` as a user's recipe for `task` and return its id. A recipe with the same id is replaced.
 
-    Only values that differ from the job's defaults are written. Raises OSError.
+    `about` is a line about its purpose. Only values that differ from the job's defaults are written. Raises OSError.
     """
     recipe_id = file_stem(title)
     changed = {name: values[name] for name in SETTABLE if name in values and values[name] != FIELDS[name].default}
@@ -589,7 +589,7 @@ def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) ->
 def rename_recipe(recipe: Recipe, title: str) -> str:
     """Change the title and file name of a user's recipe, and return its new id. Raises OSError.
 
-    The rest of the file, including its comments, stays the same.
+    The rest of the file, including its comments, stays the same. Another recipe with the new id is replaced.
     """
     old, new = Path(recipe.path), recipe_path(file_stem(title))
     line = tomli_w.dumps({"title": title.strip()}).strip()

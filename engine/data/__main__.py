@@ -98,7 +98,10 @@ def _wait_for_exit_code(pid: int) -> int:
 
 
 def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
-    """Inspect the folder in this process, print the progress and the report, and return the exit status 0."""
+    """Inspect the folder in this process, print the progress and the report, and return the exit status 0.
+
+    `threads` is the number of threads, or None for one per core, but at most four.
+    """
     report = inspect(
         arguments.folder,
         val_fraction=arguments.val_fraction,

@@ -20,7 +20,7 @@ FRAME_RATIO, LABEL_RATIO = 200, 40
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:
-    """Return the legend for class colors, uint8 [n, 3].
+    """Return the legend for the classes called `names` and their `colors`, uint8 [n, 3].
 
     A black color means that the image is unchanged at pixels of the class.
     """

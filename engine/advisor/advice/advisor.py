@@ -1,4 +1,9 @@
-"""Advisor that estimates all setups of a job, and tries the promising ones in rounds until the fastest is known."""
+"""Advisor that estimates all setups of a job, and tries the promising ones in rounds until the fastest is known.
+
+Base setups differ in strategy and devices, and a variant of one changes further settings. A setup is called a contender
+once it waits for trials. At the end, a rehearsal trains and validates with the fastest contender as in a run, so that
+the time for the complete job can be predicted.
+"""
 
 from __future__ import annotations
 
@@ -282,7 +287,11 @@ class _Advisor:
                 state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
-        """Calibrate the memory estimates with the trial on one device, and estimate the queued contenders again."""
+        """Calibrate the memory estimates with the trial of the contender `alone` on one device.
+
+        The memory of the queued contenders is estimated again. Those that don't fit any more are left out, or replaced
+        by variants that need less.
+        """
         state = self.state
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:
@@ -409,9 +418,9 @@ class _Advisor:
         return entry
 
     def _report(self, activity: str, contenders_left: int = 0, trying: Contender | None = None) -> None:
-        """Send the progress and the table of contenders.
+        """Send the progress and the table of contenders. `activity` describes to the user what happens now.
 
-        `contenders_left` of them still wait for a trial in this round, and `trying` is in a trial.
+        `contenders_left` contenders still wait for a trial in this round. `trying` is the contender in a trial.
         """
         state = self.state
         table = []

@@ -108,7 +108,7 @@ def rank(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def drop_slow(running: Sequence[Contender]) -> list[Contender]:
-    """Mark contenders that are clearly slower than the fastest one, and return the others.
+    """Mark those of the contenders `running` that are clearly slower than the fastest one, and return the others.
 
     After a single trial, which may have been delayed, a contender is dropped only if it is slower by the factor
     `DROP_FACTOR` and also outside the confidence interval of the fastest one. After several trials, either condition is
@@ -128,7 +128,10 @@ def drop_slow(running: Sequence[Contender]) -> list[Contender]:
 
 
 def is_ranking_certain(running: Sequence[Contender]) -> bool:
-    """Return True if a single contender remains, or all were tried repeatedly and measured precisely enough."""
+    """Return True if further trials of the contenders `running` can't change which ones are the fastest.
+
+    This is the case if there is a single one, or if all were tried repeatedly and have narrow confidence intervals.
+    """
     if len(running) == 1:
         return True
     is_precise = all(half_width(each.steps) <= TIE / 2 * each.step_s for each in running)

@@ -122,9 +122,9 @@ def _measure_bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], p
 
 
 def _measure_saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the bytes that a forward pass saves for the backward pass, and the bytes of the largest tensor.
+    """Return the bytes that a forward pass saves for the backward pass, and the bytes of the largest saved tensor.
 
-    Parameters, buffers and images are not counted.
+    `shape` is the shape of the batch. Parameters, buffers and images are not counted.
     """
     storages: dict[int, torch.UntypedStorage] = {}  # saved storages by address, since tensors may share one
     mode = FakeTensorMode()

@@ -57,7 +57,7 @@ class AdviceState:
     took_s: float = 0.0
 
     def leave_out(self, kind: SkipReason, setup: Setup, why: str) -> None:
-        """Record that `setup` is not tried, for a reason of this kind."""
+        """Record that `setup` is not tried. `kind` is the kind of the reason, and `why` states it in a sentence."""
         self.left_out.append(LeftOutSetup(kind, setup, why))
 
     def record_stop(self) -> None:

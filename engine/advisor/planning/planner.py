@@ -59,7 +59,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
     """Find the best split of the job's model into pipeline stages for the devices of its first replica.
 
     A worker on the CPU uses `threads` threads. Weights are initialized instead of loaded, since their values don't
-    affect the costs. Raises RequestError.
+    affect the costs. Raises RequestError if the model can't be built or can't be split.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.splits_model:

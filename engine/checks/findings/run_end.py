@@ -247,7 +247,10 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a diagnosis if a classifier is not better than predicting only the most frequent class, otherwise None."""
+    """Return a diagnosis if a classifier is not better than predicting only the most frequent class, otherwise None.
+
+    `losses` are the training losses by epoch.
+    """
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -275,8 +278,9 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
 def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     """Return the diagnosis that another learning rate is needed, for a run whose training loss hardly decreased.
 
-    The rate counts as too low if it is clearly below the usual one, and as too high if it is clearly above. A rate near
-    the usual one counts as too low if the loss decreased slightly, and as too high if it rose or jumped.
+    `losses` are the training losses by epoch. The rate counts as too low if it is clearly below the usual one, and as
+    too high if it is clearly above. A rate near the usual one counts as too low if the loss decreased slightly, and as
+    too high if it rose or jumped. If only the head was trained, the advice is to train all layers instead.
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
@@ -471,7 +475,7 @@ def _check_classes(run: _Run) -> Verdict | None:
     median, typical_count = known[len(known) // 2], sorted(counts)[len(counts) // 2]
 
     def is_weak(recall: float, count: int) -> bool:
-        """Return True if the recall is far below the median, by more than two standard errors."""
+        """Return True if the recall of a class with `count` samples is far below the median, and not by chance."""
         standard_error = math.sqrt(max(0.0, median * (1 - median)) / count)
         return recall < WEAK_FRACTION * median and median - recall > 2 * standard_error
 

@@ -152,7 +152,10 @@ def _format_value(template: str, value: float | None, scale: float = 1) -> str |
 
 
 def _format_with_limit(write: Callable[[float], str], value: float | None, limit: float | None) -> str | None:
-    """Format a value with its maximum, as in "120 of 350 W", or return None if the value is unknown."""
+    """Format a value with its maximum, as in "120 W of 350 W", or return None if the value is unknown.
+
+    `write` formats a number. The maximum is left out if it is unknown.
+    """
     return None if value is None else write(value) + (f" of {write(limit)}" if limit else "")
 
 
@@ -172,7 +175,10 @@ def _format_on_or_off(is_on: bool | None) -> str:
 
 
 def _create_matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]) -> list[Column]:
-    """Return the columns of the matrix of links: a row for each GPU, its links, NUMA node and cores."""
+    """Return the columns of the matrix of links: names, links to each GPU, NUMA nodes and cores.
+
+    `indices` are the NVML indices of the GPUs, and `names` their displayed numbers by index.
+    """
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     affinities = {affinity.index: affinity for affinity in topology.affinities}
 

@@ -78,7 +78,10 @@ def _format_title(snapshot: Snapshot) -> str:
 def _render_devices(
     snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions
 ) -> RenderResult:
-    """Yield the table of devices: a row for each GPU with its remarks below it, and a row for the CPU."""
+    """Yield the table of devices: a row for each GPU with its remarks below it, and a row for the CPU.
+
+    `numbers` are the displayed numbers of the GPUs by UUID.
+    """
     head, *rows = console.render_lines(
         create_table(_create_columns(snapshot, numbers), options.max_width), options, pad=False
     )
@@ -94,7 +97,10 @@ def _render_devices(
 
 
 def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
-    """Return the columns of the table of devices, the least important ones last. The CPU is the last row."""
+    """Return the columns of the table of devices, the least important ones last. The CPU is the last row.
+
+    `numbers` are the displayed numbers of the GPUs by UUID.
+    """
     gpus, cpu = snapshot.gpus, snapshot.cpu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
@@ -133,7 +139,7 @@ def _format_name(gpu: Gpu) -> str:
 
 
 def _format_fixed_width(value: float | None, unit: str, digits: int) -> str | None:
-    """Format a rounded value with a constant number of characters, so that the table does not move when redrawn."""
+    """Format a rounded value in `unit`, padded to `digits` digits so that the table does not move when redrawn."""
     return None if value is None else with_unit(f"{value:{digits}.0f}", unit)
 
 
@@ -153,7 +159,10 @@ def _compute_fraction(used: float | None, total: float | None) -> float | None:
 
 
 def _render_processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a table with a row for each process on each GPU, or nothing if there are none."""
+    """Yield an empty line and a table with a row for each process on each GPU, or nothing if there are none.
+
+    `numbers` are the displayed numbers of the GPUs by UUID, and `width` is that of the terminal in characters.
+    """
     rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
     if not rows:
         return

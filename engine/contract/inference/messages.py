@@ -40,8 +40,8 @@ FRAME_FILE = "frame.msgpack"
 class LiveRequest(InferenceRequest, tag="live", frozen=True, kw_only=True):
     """Request to run the model on each frame of `source`, a video file or a camera ("camera:0"), on the first device.
 
-    The latest `LiveFrame` is saved in the folder `out`, and its path is the answer. A video is played at its recorded
-    speed at most. With a camera, predictions continue until the process is stopped.
+    The latest `LiveFrame` is saved in a file of the folder `out`, whose path is the answer. A video is played at its
+    recorded speed at most. With a camera, predictions continue until the process is stopped.
     """
 
     source: str

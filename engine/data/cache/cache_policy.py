@@ -67,7 +67,8 @@ def open_store(
 def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChosen, *, stretched: bool) -> CachedImages:
     """Open the disk cache for the images of a split, and report it to `on_chosen`.
 
-    If the disk fails later, the cache reports this to `on_chosen`, too. Raises CacheRefused if the disk can't be used.
+    If the disk fails later, the cache reports this to `on_chosen`, too. See `open_store` for the arguments. Raises
+    CacheRefused if the disk can't be used.
     """
 
     def fail(reason: str) -> None:

@@ -139,7 +139,7 @@ class CachedImages(Store):
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image, uint8 [C, s, s], after `prepare` returned False for it.
+        """Store an image, uint8 [C, s, s], and its aspect ratio after `prepare` returned False for it.
 
         Returns False if it could not be stored, or if another worker has stored an image from another version of the
         file.
@@ -276,7 +276,7 @@ def _read_records(index: Path) -> npt.NDArray[np.void]:
 
 
 def _map_file(descriptor: int, item_type: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Map the beginning of an open file into memory as a read-only array."""
+    """Map the beginning of the open file `descriptor` into memory as a read-only array with this type and shape."""
     length = math.prod(shape) * item_type.itemsize
     return np.frombuffer(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ), item_type).reshape(shape)
 
@@ -313,7 +313,7 @@ def _open(path: Path, undo: ExitStack) -> int:
 
 
 def _write(descriptor: int, content: bytes | memoryview, offset: int) -> None:
-    """Write `content` to a file at `offset`.
+    """Write `content` to the open file `descriptor` at `offset`.
 
     On a full disk this raises OSError, whereas writing to a memory map would kill the process with a signal.
     """

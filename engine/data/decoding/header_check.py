@@ -112,7 +112,7 @@ def _make_pixel_counter(layout: str, offset: int, marker: bytes = b"") -> Callab
 def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels in the largest image of an AVIF or HEIF file, or 0 if the file is incomplete.
 
-    Source: ISO/IEC 14496-12, section 4.2.
+    See `_Signature` for the arguments. Source: ISO/IEC 14496-12, section 4.2.
     """
     file_bytes = os.fstat(descriptor).st_size
     position = 0  # of the next box
@@ -135,7 +135,10 @@ def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _count_pnm_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels in a binary PGM or PPM file, or 0 if the file is incomplete."""
+    """Return the number of pixels in a binary PGM or PPM file, or 0 if the file is incomplete.
+
+    See `_Signature` for the arguments.
+    """
     header = read_pnm_header(head)
     if header is None:
         return 0
@@ -149,7 +152,7 @@ def _count_pnm_pixels(head: bytes, descriptor: int) -> int:
 def _count_array_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels in a NumPy file, or 0 if the file is incomplete.
 
-    Raises Unfit if the array is not an image.
+    See `_Signature` for the arguments. Raises Unfit if the array is not an image.
     """
     stream = BytesIO(head)
     facts = read_array_facts(stream)

@@ -43,7 +43,7 @@ class IdxFiles(msgspec.Struct, frozen=True):
 
 
 def find_idx(folder: str) -> IdxFiles | None:
-    """Return the idx files in `folder`, or else in one of the subfolders that torchvision creates, or None.
+    """Return the idx files in `folder`, or else in a subfolder that torchvision creates, or None if there are none.
 
     Test images ("t10k") are used for validation. If a file exists both plain and gzipped, the plain one is used.
     """
