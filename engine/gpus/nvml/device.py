@@ -32,8 +32,9 @@ class SharedReaders(NamedTuple):
 class Device:
     """GPU that NVML lists, which may be asleep or lost.
 
-    `gpu` and `instances` are the latest readings of the GPU and of its MIG instances. If `known` is given, it is the
-    last reading of a GPU that is asleep or lost. A sleeping GPU is opened when it wakes, and a lost GPU never.
+    `index` is its NVML index. `gpu` and `instances` are the latest readings of the GPU and of its MIG instances. If
+    `known` is given, it is the last reading of a GPU that is asleep or lost. A sleeping GPU is opened when it wakes,
+    and a lost GPU never.
 
     Raises:
         GpuLost: The GPU does not respond and is not `known`.

@@ -1,8 +1,9 @@
 """Read all quantities of an awake GPU, in groups by how often they are read.
 
-Each reading: utilization, memory, power, temperature, throttling. With details, also clocks, energy, memory temperature
-and traffic. Every few seconds: limits, compute mode and error counters. With details, also fan, video engines and the
-PCIe link. Once a minute: active NVLinks. Once: names, thresholds, maxima.
+Utilization, memory, power, temperature and throttling are in each reading. Limits, compute mode and error counters are
+read every few seconds, active NVLinks once a minute, and names, thresholds and maxima only once. If the details of the
+GPU are visible, each reading also has clocks, energy, memory temperature and traffic, and the fan, the video engines
+and the PCIe link are also read every few seconds.
 
 Numbers of enumerations are from nvml.h.
 """

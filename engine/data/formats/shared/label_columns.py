@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import parse_finite
@@ -59,6 +60,8 @@ CONFIDENCE = "confidence"
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
 """Number of distinct numbers in a column above which they may be measured values, unless its name suggests labels."""
+_SAMPLED_CELLS = 20
+"""Maximum number of distinct cells of a column that are examined for images or JSON objects."""
 _SAMPLED_LISTS = 200
 """Maximum number of table cells that are examined to find out if they list labels or other values."""
 _FEW_ROWS = 20
@@ -217,7 +220,7 @@ def _select_likely_columns(columns: Sequence[int], names: Sequence[str], profile
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
     """Return True if a column lists mask files, so that the table is not about labels of images."""
     return any(
-        "mask" in name.split("_") and all(is_image(cell) for cell in list(profile.cells)[:20])
+        "mask" in name.split("_") and all(is_image(cell) for cell in islice(profile.cells, _SAMPLED_CELLS))
         for name, profile in zip(names, profiles, strict=True)
         if profile.cells
     )
@@ -252,7 +255,7 @@ def _is_unrelated(name: str, profile: Profile, headless: bool) -> bool:
         return True
     if _COORDINATE.search(name):
         return True
-    return name in FILE_COLUMNS or all(is_image(cell) for cell in list(profile.cells)[:20])
+    return name in FILE_COLUMNS or all(is_image(cell) for cell in islice(profile.cells, _SAMPLED_CELLS))
 
 
 def _may_be_labels(profile: Profile) -> bool:
@@ -263,7 +266,7 @@ def _may_be_labels(profile: Profile) -> bool:
     """
     if not profile.cells or len(profile.cells) >= MAX_DISTINCT or profile.has_fractions:
         return False
-    has_objects = any(cell.startswith(("{", "[{")) for cell in list(profile.cells)[:20])
+    has_objects = any(cell.startswith(("{", "[{")) for cell in islice(profile.cells, _SAMPLED_CELLS))
     return not has_objects and not _lists_values(profile)
 
 
