@@ -134,8 +134,8 @@ def append_key(text: str, name: str) -> str:
 def bind(button: _Button, action: Action, name: str = "", *, hide_disabled: bool = False) -> _Button:
     """Make `button` show `action` and trigger it, and return the button.
 
-    Its accessible name is `name` or else the action's text. If `hide_disabled` is True, it is hidden while the action
-    has a reason to be disabled.
+    The accessible name of the button is `name` or, by default, the action's text. The button is disabled, or hidden if
+    `hide_disabled` is True, while the action has a reason to be disabled.
     """
 
     def update_button() -> None:

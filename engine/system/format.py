@@ -13,10 +13,11 @@ _NAMED = 2
 
 
 def size(count: float | None, unit: str = "", *, decimal: bool = False) -> str:
-    """Format a number of bytes in binary units ("44.9 MiB"), as NVIDIA's tools do. Return a dash if it is None.
+    """Format a number of bytes in binary units ("44.9 MiB"), as NVIDIA's tools do. Return a dash if it is None or NaN.
 
-    A fixed binary `unit` is useful for numbers that are compared with others, or that change while they are displayed.
-    If `decimal` is True, the result is in the corresponding decimal unit ("47.1 MB").
+    `unit` is one of `BINARY_UNITS`, such as "GiB". By default, it depends on the size. A fixed unit is useful for
+    numbers that are compared with others, or that change while they are displayed. If `decimal` is True, the result is
+    in the corresponding decimal unit ("47.1 MB").
     """
     if count is None or math.isnan(count):
         return f"{NOT_KNOWN} {unit}".rstrip()

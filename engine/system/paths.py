@@ -234,7 +234,7 @@ def runtime_folder() -> Path:
 def _list_runtime_folders() -> Iterator[Path]:
     """Yield the candidates for `runtime_folder`.
 
-    They are in the user's runtime folder, if its variable is set, and in the temporary folder.
+    They are in XDG_RUNTIME_DIR and /run/user/UID, if these are writable folders, and in the temporary folder.
     """
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
     for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):

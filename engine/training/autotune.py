@@ -177,7 +177,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        """Choose bf16 if the devices of all ranks support it natively, otherwise fp32."""
+        """Choose bf16 if the devices of all ranks support it natively, otherwise fp32. All ranks call it together."""
         strategy = self._strategy
         devices_without_bf16 = strategy.collectives.all_gather_objects(find_device_without_bf16(strategy))  # by rank
         if not any(devices_without_bf16):

@@ -273,7 +273,7 @@ def _wrap(
 
 
 def _open_dataset(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
-    """Open the job's dataset and check that all ranks have the same data."""
+    """Open the job's dataset and check that all ranks have the same data. All ranks call it together."""
     splits = task.open_splits(spec.job)
     if spec.world_size > 1:
         check_same_dataset(splits, spec.job.data.dataset, strategy.collectives.all_gather_objects)

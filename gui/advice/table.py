@@ -104,9 +104,9 @@ class AdviceModel(ColumnModel):
         return len(self.candidates)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Return a cell's data: its text, value and tool tip, the icon of a name, and the bar of a speed.
+        """Return the text, value, alignment, tool tip or font of a cell, depending on `role`.
 
-        The name and speed of the recommended candidate are bold.
+        Names also have an icon, and speeds a bar. The name and speed of the recommended candidate are bold.
         """
         if not index.isValid():
             return None

@@ -254,7 +254,10 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _evaluate_gpu(self, host: str, gpu: Gpu, now: float) -> dict[_Key, _Observation]:
-        """Evaluate all rules for a GPU: return the findings about it, and raise alerts for new events."""
+        """Evaluate all rules for a GPU, and return the findings about it.
+
+        Also adds the GPU to `devices`, and raises alerts for new events. `now` is the time of the snapshot.
+        """
         device = device_key(host, gpu.uuid)
         title = f"{host}: {gpu_title(gpu)}" if host else gpu_title(gpu)
         subject = _Subject(host, device, title, "device")

@@ -238,7 +238,7 @@ class Palette(QDialog):
             self.hint.setText(tr("↑↓ Select · Enter Run · Esc Close"))
 
     def _choose(self, row: int, *, wrap: bool = False) -> None:
-        """Select the entry at `row`. A row outside of the list wraps around, or is limited to the list."""
+        """Select the entry at `row`. A row outside of the list wraps around if `wrap`, or else is limited to the list."""
         count = len(self.model.matches)
         if count:
             row = row % count if wrap else min(max(0, row), count - 1)

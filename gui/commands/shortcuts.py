@@ -119,13 +119,13 @@ class ShortcutsDialog(QDialog):
         self._on_command_selected()
 
     def _on_command_selected(self) -> None:
-        """Clear the field for new keys, and enable the buttons that apply to the selected command."""
+        """Clear the field for new keys, and enable the buttons whose actions are possible for the selected command."""
         self.keys.clear()
         self.problem.show_problems(())
         self._show_conflict()
 
     def _show_conflict(self) -> None:
-        """Show which other command has the typed shortcut, and enable the buttons that apply."""
+        """Show which other command has the typed shortcut, and enable the buttons whose actions are possible."""
         action, keys = self.chosen, self.keys.keySequence().toString()
         other = self._keymap.find_conflict(action, keys) if action is not None and keys else None
         self.problem.show_problems(_create_problem(other, keys))

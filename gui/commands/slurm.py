@@ -138,7 +138,10 @@ class SlurmDialog(QDialog):
         self._update_script()
 
     def _validate(self) -> None:
-        """Show the problems with the options and the script, and enable the buttons that apply."""
+        """Show the problems with the options and the script.
+
+        The Submit button is enabled if there are no errors, and the Discard button if the script has been edited.
+        """
         self.discard.setEnabled(self.script.document().isModified())
         self._show_problems([*self.options().problems(), *script_problems(self.script.toPlainText())])
 

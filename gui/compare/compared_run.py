@@ -59,9 +59,10 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def compute_x(self, logged: Steps | Validations, over: Over) -> Floats:
-        """Return the x values of logged figures: steps, fractional epochs or seconds, depending on `over`.
+        """Return the x values of the steps or validations in `logged`.
 
-        Returns an empty array for epochs if the number of steps per epoch is unknown.
+        They are steps, fractional epochs or seconds, depending on `over`. Returns an empty array for epochs if the
+        number of steps per epoch is unknown.
         """
         if over == "time":
             return logged.seconds.values
@@ -160,7 +161,7 @@ class LogLoader(QObject):
         return self._thread is not None
 
     def stop(self) -> None:
-        """Let the thread stop reading, and discard results that haven't been delivered."""
+        """Ask the thread to stop reading without waiting for it, and discard results that haven't been delivered."""
         self._generation += 1
         self._stop_event.set()
         self._thread = None
@@ -175,8 +176,8 @@ class LogLoader(QObject):
     def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
         """Read the runs one by one on the worker thread, and emit `_loaded` with each result.
 
-        A result is a ComparedRun, or the reason why the run can't be read ("" if it doesn't exist). After the last run,
-        run id and result are None.
+        A result is a ComparedRun, or the reason why the run can't be read ("" if it doesn't exist). It is emitted with
+        `generation`, the number of the request, and the run's id. After the last run, id and result are None.
         """
         for series, run in runs:
             result: ComparedRun | str
@@ -189,7 +190,10 @@ class LogLoader(QObject):
         emit_safely(self._loaded, generation, None, None)
 
     def _on_loaded(self, generation: int, run_id: str | None, result: ComparedRun | str) -> None:
-        """Emit a result of the worker thread on the GUI thread. Results of earlier requests are ignored."""
+        """Emit `read`, `unread` or `complete` on the GUI thread for a result of the worker thread.
+
+        Results of earlier requests, which have another `generation`, are ignored.
+        """
         if generation != self._generation:
             return
         if run_id is None:

@@ -106,7 +106,7 @@ def create_difference_rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def _create_option_rows(jobs: Sequence[Job | None]) -> list[Row]:
-    """Return a row for each option that differs.
+    """Return a row for each option of the model, task or strategy that differs between `jobs`, the jobs of the runs.
 
     Runs whose model, task or strategy doesn't have the option get a dash.
     """
@@ -126,12 +126,12 @@ def _create_option_rows(jobs: Sequence[Job | None]) -> list[Row]:
 
 
 def list_measures(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the validation metrics of all runs, ordered by their first appearance."""
+    """Return the ids of the validation metrics of all runs, ordered by their first appearance."""
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
 def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
-    """Return the description of a metric from the first run that describes it, or None."""
+    """Return the description of the metric with the id `name` from the first run that describes it, or None."""
     return next(filter(None, (run.data.find_measure(name) for run in runs)), None)
 
 
@@ -142,7 +142,7 @@ def find_measure_title(runs: Sequence[ComparedRun], name: str) -> str:
 
 
 def format_field(run: ComparedRun, name: str) -> str:
-    """Format a field of the run's job as the form shows it."""
+    """Format the value of the job field `name` as the form shows it, or return a dash if the job is unknown."""
     if run.job is None:
         return NOT_KNOWN
     value: Any = run.job.value(name)

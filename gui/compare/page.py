@@ -176,7 +176,10 @@ class ComparePage(QWidget):
         self._show_state()
 
     def _on_unreadable(self, run_id: str, reason: str) -> None:
-        """Show the reason why a run can't be read, or remove a run that doesn't exist ("")."""
+        """Show the reason why a run can't be read, or that it no longer exists if `reason` is "".
+
+        A run that no longer exists isn't read again. Data that was read before stays visible.
+        """
         self._unread_reasons[run_id] = reason
         if not reason:
             self._requested = {series: run for series, run in self._requested.items() if run.run_id != run_id}
@@ -298,5 +301,5 @@ class CompareControls(CurveControls):
         self.save = create_save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _on_following_changed(self, is_following: bool) -> None:
-        """Enable the command that shows the full runs after the user has zoomed or panned (not `is_following`)."""
+        """Enable the command that shows the full runs if `is_following` is False: the user has zoomed or panned."""
         self._show_all.set_disabled_reason(tr("The full runs are shown") if is_following else "")

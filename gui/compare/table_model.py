@@ -147,7 +147,7 @@ class _Point(NamedTuple):
 def _generate_points(
     run: ComparedRun, logged: Steps | Validations, figures: Sequence[Floats | list[float]]
 ) -> Iterator[_Point]:
-    """Yield the position and the `figures` of each logged step or validation, as texts for a CSV file.
+    """Yield the step, epoch, time in seconds and `figures` of each step or validation in `logged`, as texts for CSV.
 
     Each of the `figures` has a value for each step or validation.
     """

@@ -28,7 +28,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class _Program(NamedTuple):
-    """Start of a program's text with hidden characters escaped, and the size of the rest."""
+    """Start of a program's text with hidden characters escaped, and the number of bytes and lines of the rest."""
 
     path: str
     text: str

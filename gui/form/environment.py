@@ -49,7 +49,7 @@ class JobEnvironment:
         return previous != self.collect_hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
-        """Set the titles of the devices on watched hosts, and the reasons why hosts can't be reached.
+        """Set the titles of the devices on watched hosts, by device key, and why hosts can't be reached, by host.
 
         Returns True if they have changed.
         """

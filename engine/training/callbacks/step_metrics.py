@@ -46,7 +46,11 @@ class StepReport(Callback):
             self._metric_buffer.add(result, wait_s)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the pending results of an earlier step. The results of this step become pending if they are due."""
+        """Report the pending results of earlier steps and, if requested, those up to this step.
+
+        On a GPU, the latter stay pending until the next step, unless `end.read_now` is True. All ranks call it
+        together.
+        """
         self._report_pending()
         if end.report or end.read_now:
             self._pending = end, self._metric_buffer.take(end.step)
@@ -54,7 +58,10 @@ class StepReport(Callback):
             self._report_pending()
 
     def _report_pending(self) -> None:
-        """Sum the pending results over all ranks, and report them. Raises NotFinite if a loss is not finite."""
+        """Sum the pending results over all ranks, and report them. Raises NotFinite if a loss is not finite.
+
+        All ranks call it together.
+        """
         if self._pending is None:
             return
         (end, buffered), self._pending = self._pending, None

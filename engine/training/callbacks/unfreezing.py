@@ -26,7 +26,7 @@ class Unfreezing(Callback):
         self._emit = emit
 
     def on_epoch_start(self, epoch: int) -> None:
-        """Unfreeze the backbone if this is the first epoch after the job's `freeze_epochs`."""
+        """Unfreeze the backbone, and stop compiling the model, in the first epoch after `freeze_epochs`."""
         job = self._strategy.job
         if epoch <= job.model.freeze_epochs or not self._optimizer_step.has_frozen:
             return
@@ -62,7 +62,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable the gradients of all parameters, and let normalization layers use batch statistics again."""
+    """Enable the gradients of all parameters, and undo `freeze_norms`, so that norms use batch statistics again."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

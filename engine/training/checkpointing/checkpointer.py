@@ -114,7 +114,7 @@ class Checkpointer:
     def has_checkpoint(self) -> bool:
         """True if the run folder contains a last.pt, so that the run can resume.
 
-        This waits for the pending snapshot.
+        This waits for the pending snapshot. All ranks must read it together.
         """
         self.wait()
         return self.writer.path("last").exists()
@@ -137,7 +137,7 @@ class Checkpointer:
         """Return True if a validation's metrics are better than the best metrics until now.
 
         Of equal values of the metric that selects the checkpoint, the one with the lower loss is better. Waits for the
-        pending snapshot first.
+        pending snapshot first. All ranks must call it together.
         """
         self.wait()
         best_until_now = self._unsaved_best.measures if self._unsaved_best is not None else self.best
@@ -161,9 +161,10 @@ class Checkpointer:
         *,
         may_skip: bool = False,
     ) -> None:
-        """Copy the state for last.pt and start writing it.
+        """Copy the state for last.pt and start writing it. Wait for the pending snapshot first.
 
-        Do the same for best.pt if `measures` are the best until now. A full disk does not end the training.
+        Do the same for best.pt if `measures` are the best until now. A full disk does not end the training. All ranks
+        must call it together.
 
         Args:
             progress: Position in the run.
@@ -227,7 +228,7 @@ class Checkpointer:
         }
 
     def wait(self) -> None:
-        """Wait until the pending snapshot is written or refused.
+        """Wait until the pending snapshot is written or refused by the disk. All ranks must call it together.
 
         Afterwards, all ranks have the same best epoch, whose model is on the disk.
         """
@@ -252,8 +253,9 @@ class Checkpointer:
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
         """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
 
-        Meanwhile, the user may name another folder for it, or cancel. `stopped` is True if the run was stopped before
-        its end. On rank 0, return "" if the final state is in the run folder, otherwise an explanation.
+        Meanwhile, the user may name another folder for it. `is_cancelled` returns True once the user cancels. `stopped`
+        is True if the run was stopped before its end. On rank 0, return "" if the final state is in the run folder,
+        otherwise an explanation. All ranks must call it together.
         """
         self.wait()
         self._reporter.set_activity("save")
@@ -284,7 +286,8 @@ class Checkpointer:
     def _explain_unsaved(self, copy: RunFolder | None, *, stopped: bool) -> str:
         """Explain why the final state is not in the run folder, and what the user can do. Return "" if it is there.
 
-        `copy` is the copy of the run folder in which it was saved instead, or None.
+        `copy` is the copy of the run folder in which the state was saved instead, or None. `stopped` is True if the run
+        was stopped before its end.
         """
         writer = self.writer
         if writer.unwritten is None:
