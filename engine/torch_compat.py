@@ -62,9 +62,9 @@ def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> Non
 
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
-    """Multiply `gradients` by `inverse`, in place. They must have the same type and device.
+    """Multiply `gradients`, which must all have the same type and device, by `inverse` in place.
 
-    If a gradient is not finite, `overflows` is set to 1.
+    If a gradient is not finite, the tensor `overflows` is set to 1.
     """
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
@@ -198,7 +198,7 @@ def skip_messages_within_rank(stage: Any) -> None:
 def skip_missing_gradients(stage: Any) -> None:
     """Prevent a pipeline's `stage` from sending gradients for inputs that have none. No stage waits for them.
 
-    Only torch 2.12 needs this. It expects a gradient for each input from another stage
+    Only torch 2.12 needs this, because it expects a gradient for each input from another stage
     (`_PipelineStageBase.get_bwd_send_ops`).
     """
     if _RELEASE == (2, 12):

@@ -54,7 +54,7 @@ class Action(QAction):
             keys: Default shortcuts.
             icon: Name of an icon.
             color: Color of the icon.
-            context: Widgets that need the focus for the shortcuts to work.
+            context: Qt's shortcut context: the widget or window that must have the focus for the shortcuts to work.
             on: Initial state of a toggle, or None for a command.
             always_enabled: Allow the action even with a `disabled_reason`, which may be out of date.
         """
@@ -74,7 +74,7 @@ class Action(QAction):
 
     @property
     def ready(self) -> bool:
-        """True unless there is a `disabled_reason`, also if the action is always enabled."""
+        """True if there is no `disabled_reason`, even if the action is always enabled."""
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:

@@ -20,10 +20,10 @@ class PackedArchiveError(ValueError):
 
 
 def refuse_packed(stream: IO[bytes]) -> None:
-    """Raise PackedArchiveError if a zip archive needs more memory than its file has bytes. Rewind the stream.
+    """Raise PackedArchiveError if unpacking a zip archive could need more memory than its file has bytes.
 
-    All of its members must be stored uncompressed. Files that are not zip archives are accepted. Also raises
-    RuntimeError for a damaged archive, and OSError.
+    All members must be stored uncompressed and fit into the file together. Files that are not zip archives are
+    accepted. The stream is rewound afterwards. Also raises RuntimeError for a damaged archive, and OSError.
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)

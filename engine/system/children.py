@@ -84,7 +84,7 @@ def limit_written_files(at_most: int) -> None:
 def kill_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
     """Context manager that kills the process if the block takes longer than `timeout_s`.
 
-    It then raises subprocess.TimeoutExpired. None means no limit.
+    At the end of such a block, subprocess.TimeoutExpired is raised. A `timeout_s` of None means no limit.
     """
     if timeout_s is None:
         yield

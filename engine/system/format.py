@@ -48,7 +48,7 @@ def speed(images_per_second: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count with its noun: "1 run", "3,000 runs", "2 classes"."""
+    """Format a count and its noun, which is given in the singular: "1 run", "3,000 runs", "2 classes"."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
 

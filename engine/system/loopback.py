@@ -83,9 +83,9 @@ def _refuse_foreign_peers(opened: list[_TcpSocket], sockets: list[_TcpSocket]) -
 
 
 def refuse_connections(listener: int) -> None:
-    """Make a listening socket refuse new connections.
+    """Make the listening socket with the file descriptor `listener` refuse new connections.
 
-    Its owner does not notice this, and existing connections remain.
+    The code that accepts connections from the socket gets no error, and existing connections remain.
     """
     program = ctypes.create_string_buffer(_DROP_ALL)
     # struct sock_fprog: the number of instructions, and the address of the program

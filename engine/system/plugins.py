@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those of the `packages` that are installed, by name. They are not imported."""
+    """Return the versions of those of the `packages` that are installed, by name, without importing the packages."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and windows do not need it
 
     found = {}
@@ -111,9 +111,9 @@ class Registry(Mapping[str, T], Generic[T]):
     Args:
         group: Group of entry points to which the plug-ins belong.
         built_in: Built-in objects by id.
-        accept: Called with the id and the loaded object of a plug-in. It returns the object to register, or raises
-            UnusablePluginError.
-        taken: Returns ids that plug-ins can't use. It is called only if there are plug-ins.
+        accept: Function that receives the id and the loaded object of a plug-in, and returns the object to register or
+            raises UnusablePluginError.
+        taken: Function that returns ids that plug-ins can't use. Called only if there are plug-ins.
 
     Attributes:
         built_in: Built-in objects by id.

@@ -89,7 +89,7 @@ class Redactor:
 
 
 def _replace_path(path: str) -> str:
-    """Return <path>, or `path` itself if it is one of the system's, which reveals nothing."""
+    """Return "<path>", or `path` itself if it is in a system folder and therefore reveals nothing."""
     return path if path.startswith(_SYSTEM) else "<path>"
 
 

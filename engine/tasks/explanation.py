@@ -32,7 +32,10 @@ class Target(NamedTuple):
 def create_class_targets(
     logits: Tensor, probabilities: Tensor, classes: Sequence[str], requested: Sequence[int]
 ) -> list[Target]:
-    """Create targets from the entries of `logits` [C] for the requested classes, or for the most probable class."""
+    """Create a target from the logit of each requested class or, if none is requested, of the most probable class.
+
+    `logits` and `probabilities` are [C], and `requested` are class numbers. The scores are the probabilities.
+    """
     numbers = requested or [int(probabilities.argmax())]
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
 
@@ -57,7 +60,8 @@ def create_pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequ
 def create_mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
     """Create a target from the mean of `logits` [h, w] over the pixels where the mask `pixels` is True.
 
-    If no pixel is True, the mean is over all pixels. `name` is the name of the class.
+    If no pixel is True, the mean is over all pixels. `name` is the name of the class. The score of the target is the
+    mean of `probabilities` [h, w] over the same pixels.
     """
     if pixels.any():
         return Target(name, logits[pixels].mean(), float(probabilities[pixels].mean()))
@@ -66,9 +70,10 @@ def create_mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels:
 
 
 def create_output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Create targets from the scores of the requested classes.
+    """Create a target for each requested class: the mean of its part of `output` [C, ...].
 
-    If no class is requested, or the output does not have one score per class, the target is the mean of the output.
+    If no class is requested, or the first dimension of the output is not the number of classes, the only target is the
+    mean of the entire output.
     """
     if requested and output.shape[:1] == (len(classes),):
         return [Target(classes[number], output[number].mean()) for number in requested]

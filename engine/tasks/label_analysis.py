@@ -65,7 +65,10 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
-        """Fit the temperature that calibrates the probabilities, or return None if there are too few samples."""
+        """Fit the temperature that calibrates the probabilities, using every second sample.
+
+        Return None for fewer than 2 * `calibration.MIN_FITTED_SAMPLES` samples.
+        """
 
     def prepare(self, columns: SampleColumns) -> None:
         """Sort the samples by the probability of each class, and fit the temperature. The other methods use both."""
@@ -81,7 +84,7 @@ class LabelAnalysis(Analysis):
     def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
         """Return the metrics, with the calibration error, average precision and ROC area added.
 
-        The last two are left out of bootstrap resamples if there are too many samples and classes.
+        For a bootstrap resample, the last two are left out if samples times classes exceed `MAX_RESAMPLED_CELLS`.
         """
         measures, per_class = super().compute_values(measured)
         predictions, weights = self._predictions, measured.weights

@@ -14,7 +14,7 @@ from engine.strategies.collectives import Collectives
 class Requests(NamedTuple):
     """Requests for a stop, a checkpoint, a report, or a recording of the next step by the profiler.
 
-    They are those of one rank or, after an exchange, of all ranks.
+    Each field is True if a single rank or, after an exchange, any of the ranks makes the request.
     """
 
     stop: bool = False

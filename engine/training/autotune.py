@@ -310,7 +310,10 @@ class Autotuner:
             )
 
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Compile the model if the run is long enough for it to pay off. Keep the compiled model if it is faster."""
+        """Compile the model and time it, and undo this unless it is faster by the fraction `FASTER`.
+
+        If the run is too short to make up for the time that compiling takes, don't compile it at all.
+        """
         job = self.job
         eager_s = self._time_current(rehearsal)
         if eager_s is None:
@@ -375,7 +378,7 @@ def can_reuse_choices(resumed_job: Mapping[str, Any], job: Job) -> bool:
 
 
 def _is_faster(usual_s: float, other_s: float) -> bool:
-    """Return True if `other_s` is clearly less than `usual_s`."""
+    """Return True if `other_s` is less than `usual_s` by more than the fraction `FASTER`."""
     return other_s < usual_s * (1 - FASTER)
 
 

@@ -168,7 +168,7 @@ class DataLoaders:
         return self._task.create_batch_transform(self._spec.job, self._streams, self._strategy.data_rank)
 
     def _create_sample_loader(self, samples: SampleSet, sampler: GlobalBatchSampler, *, threads: int) -> SampleLoader:
-        """Create a loader for samples that are not images. It uses separate processes if they have been started."""
+        """Create a loader for samples that are not images. If processes have been started, these load the samples."""
         strategy, splits = self._strategy, self._splits
         load = None
         # The processes can't load the samples of predictions, which are in neither split.

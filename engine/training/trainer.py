@@ -248,8 +248,8 @@ class Trainer:
         """Exchange requests with the other ranks, and return those that take effect now.
 
         This rank requests a `checkpoint`, a `report` or a `record` by the profiler if True, and a stop if the
-        supervisor does. All ranks must call it at the same step. With several ranks, requests take effect in the next call, or
-        immediately with `at_once` (see `Agreement.exchange`).
+        supervisor does. All ranks must call it at the same step. With several ranks, requests take effect in the next
+        call, or immediately with `at_once` (see `Agreement.exchange`).
         """
         agreed = self.agreement.exchange(
             Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once

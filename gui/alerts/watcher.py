@@ -292,7 +292,10 @@ class Alerts(QObject):
         return {}
 
     def _evaluate_connections(self) -> None:
-        """Evaluate the rule about silent hosts, and schedule the next evaluation if one hasn't been silent long enough."""
+        """Evaluate the rule about hosts that don't respond.
+
+        If a host hasn't been silent for the duration of the rule, schedule the next evaluation for the end of it.
+        """
         rule = self._rules["not_answering"]
         if not rule.on:
             return
@@ -353,7 +356,7 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _raise(self, watch: _Watch, kind: KindId, subject: _Subject, event: Event) -> None:
-        """Add an alert for `watch` and emit it. The oldest ended alerts are removed if there are too many."""
+        """Add an alert for `watch` and emit it. Of more than `CAPACITY` alerts, remove the oldest ended ones."""
         number = watch.alert = next(self._numbers)
         alert = Alert(number, kind, subject.host, subject.device, subject.title, event.text, event.severity, event.time)
         self._alerts[number] = alert

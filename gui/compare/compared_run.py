@@ -167,7 +167,7 @@ class LogLoader(QObject):
         self._thread = None
 
     def close(self) -> None:
-        """Stop reading, and wait a moment for the thread when the window closes."""
+        """Stop reading, and wait for the thread for at most `CLOSE_S` seconds. Called when the window closes."""
         thread = self._thread
         self.stop()
         if thread is not None:

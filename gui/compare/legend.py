@@ -81,7 +81,7 @@ class Legend(QWidget):
         self._fit_height()
 
     def _fit_height(self) -> None:
-        """Fit the height to the boxes, up to a few rows. More rows scroll."""
+        """Fit the height to the rows of boxes, up to `_MAX_ROWS` rows. More rows can be scrolled."""
         line = next((box.sizeHint().height() for box in self.boxes.values()), 0)
         needed = self._flow.heightForWidth(max(1, self._scroll.viewport().width()))
         self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))

@@ -153,7 +153,7 @@ def describe_objects(split: SplitReport) -> str:
 def list_mask_values(report: DatasetReport) -> str:
     """Return the most frequent mask values with their classes, one per line, or "" for datasets without masks.
 
-    They keep the order that they have in the report.
+    The values are in the order of the report.
     """
     values = report.mask_values
     if not values:

@@ -88,7 +88,7 @@ class DevicesDock(QObject):
             self._settings.set(key, is_visible)
 
     def fold_if_narrow(self) -> None:
-        """Hide the panel when the window becomes too narrow, and restore it when the window is wide enough."""
+        """Hide the panel if the window is narrower than `_FOLDED_BELOW`. Restore it once the window is wide enough."""
         is_narrow = self._window.width() < theme.scale_pixels(_FOLDED_BELOW)
         if is_narrow != self._is_narrow:
             self._is_narrow = is_narrow

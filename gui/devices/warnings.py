@@ -43,7 +43,7 @@ def collect_warnings(
 
 
 def _find_current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, ...]:
-    """Return a warning if the GPU is in an alarming state or its memory is full.
+    """Return a warning if the GPU is in an alarming state (see `states`) or its memory is full, otherwise ().
 
     Full memory is normal if one of the user's runs uses the GPU (`is_held`). There is no warning about a lost GPU,
     because another check reports it as an error.

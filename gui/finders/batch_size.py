@@ -138,8 +138,8 @@ def describe_scaled_rate(optimizer: str, rate: float, previous_size: int, size: 
 def _format_cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     """Return the cells of a tested batch size: size, memory, speed and marks.
 
-    The marks are "fast enough" for the smallest size that is about as fast as any, and "largest" for the largest size
-    that fits.
+    The marks are "fast enough" for the size that `found` names as its knee, above which the speed hardly rises, and
+    "largest" for the largest size that fits.
     """
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""

@@ -127,9 +127,10 @@ class CachedDisk(QObject):
         self._questions = {}
 
     def refresh(self) -> bool:
-        """Start queries for the questions of this pass, and wait briefly. Return True if an answer has arrived.
+        """Start queries for the questions of this pass, and wait for at most `GRACE_S` seconds.
 
-        While the disk is slow, the queries start after a pause in typing.
+        Return True if an answer to a new question has arrived. If a query of the disk has already been running for
+        `_SLOW_S` seconds, don't wait, and start the queries after a pause of `_TYPING_MS` without further calls.
         """
         now = time.monotonic()
         disk_queries = (query for question, query in self._queries.items() if not question.is_for_server)

@@ -119,7 +119,7 @@ class FieldChoices:
     def update_strategies(self) -> None:
         """Mark strategies that can't be used with the devices or the model, and describe the selected one in the note.
 
-        Those that can't run on the kinds of devices can't be selected either.
+        Strategies that can't run on the kinds of these devices (CPU or GPU) can't be selected.
         """
         catalogue, devices = self._environment.catalogue, self._environment.devices
         editor, limits = self._choice_editor("strategy"), find_strategy_limits(catalogue, devices, self._text("model"))

@@ -166,14 +166,14 @@ class LoadedTask:
         return TaskError("model", f"{self.file.name}: {reason}.", REMEDY)
 
     def open_splits(self) -> Splits:
-        """Return the job's datasets, opened by the user's code or from annotations. They are cached."""
+        """Return the job's datasets, opened by the user's code or from annotations. The result is cached."""
         if self._splits is None:
             datasets = self.call_method("datasets")
             self._splits = self._open_annotations() if datasets is None else self._convert_datasets(datasets)
         return self._splits
 
     def get_example(self) -> tuple[Tensor, Tensor]:
-        """Return an example input and target that have the shapes and types of the samples. They are cached."""
+        """Return an example input and target with the shapes and types of the samples. The result is cached."""
         if self._example is None:
             splits = self.open_splits()
             train = splits.train

@@ -180,10 +180,10 @@ class DetectionObjective(Objective):
     def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the scores of the detections to explain.
+        """Return a target for each detection to explain, with the detection's score as its value.
 
         These are the best detection of each requested class. If no class is requested, they are the first
-        `MAX_EXPLAINED` displayed detections, or the best detection if none is displayed.
+        `MAX_EXPLAINED` displayed detections or, if none is displayed, the best detection.
         """
         (detections,) = outputs
         # Label 0 is the background.
@@ -201,7 +201,7 @@ class DetectionObjective(Objective):
         ]
 
     def describe_no_detections(self, output: Tensor) -> str:
-        """Return the text for an image in which no detection has a high enough score to be displayed."""
+        """Return the text for an image in which no detection has a score of at least `SCORE_THRESHOLD`."""
         best = float(output[:, 4].max()) if len(output) else -1.0  # negative for padding
         text = f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%"
         return text if best < 0 else f"{text}; the best score is {100 * best:.0f}%"

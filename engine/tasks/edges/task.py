@@ -71,9 +71,9 @@ class EdgeObjective(Objective):
 
     Targets are int64 [n, 2, h, w] from `decoding.letterbox_edges`. The loss of a map is the class-balanced cross
     entropy by Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other
-    pixels by the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few
-    annotators drew are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so
-    that neither the loss nor a suitable learning rate depends on the image size.
+    pixels by the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some annotators
+    drew, but at most the fraction `EDGE_AGREEMENT` of them, are left out. Both papers sum over pixels. Here the sum is
+    divided by the sum of the weights, so that neither the loss nor a suitable learning rate depends on the image size.
 
     Args:
         side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).

@@ -119,7 +119,7 @@ class MultiLabelAnalysis(LabelAnalysis):
     """Analysis for a task with any number of labels per image."""
 
     def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
-        """Return the labels of each sample and their intersection over union.
+        """Return the true and predicted labels of each sample, and their intersection over union as its correctness.
 
         The confidence of a sample is the confidence of its least certain label.
         """
@@ -143,7 +143,7 @@ class MultiLabelAnalysis(LabelAnalysis):
         return Predictions(confidence, is_true, per_sample=len(self.classes), positives=float(is_true.sum()))
 
     def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
-        """Fit the temperature that calibrates the labels' probabilities."""
+        """Fit the temperature that calibrates the labels' probabilities. Return None if there are too few samples."""
         assert columns.probabilities is not None
         assert columns.true is not None
         return calibration.fit_temperature_of_labels(

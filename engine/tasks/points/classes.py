@@ -201,7 +201,7 @@ def _create_mapping(
 ) -> PointClassMapping:
     """Return a mapping with the classes `names`, whose labels are `values`, and the labels `ignored` of no class.
 
-    If there are fewer than two classes or too many, return only an error. `problems` are added to the result.
+    For fewer than two or at least `NO_CLASS` classes, return only an error. `problems` are added to the result.
     """
     if len(values) < 2:
         only_label = f"the label {values[0]}" if values else "no label"

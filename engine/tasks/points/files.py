@@ -71,7 +71,8 @@ class CloudFiles(SampleFiles):
 def _write_las(source: str, target: Path, labels: Labels) -> None:
     """Copy a LAS file with labels as its classification.
 
-    If a label is too large for the classification, all labels are written to the additional dimension
+    If a label is too large for the classification (above `MAX_LEGACY_CLASS` in point formats 0 to 5, or `MAX_CLASS` in
+    later ones), the classification doesn't change, and all labels are written to the additional dimension
     `EXTRA_DIMENSION` instead, which replaces that of an earlier prediction.
     """
     import laspy

@@ -191,7 +191,7 @@ class PointBlocks(FileSamples):
         return self
 
     def compute_statistics(self) -> Statistics:
-        """Compute the mean and standard deviation of each channel from some of the clouds.
+        """Compute the mean and standard deviation of each channel from up to `MAX_SURVEYED` clouds.
 
         Positions are relative to the mean of their block and share one standard deviation, which preserves shapes. The
         standard deviation of a constant channel is set to 1.

@@ -86,7 +86,7 @@ class PickedImages(ImageSet):
         middle: int | None = None,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
     ) -> None:
-        """Load `count` images as squares with a side of `size` pixels. If `middle` is None, the model sees all of them."""
+        """Load `count` images as squares with a side of `size` pixels. Without `middle`, the model sees full images."""
         margin = (size - (middle or size)) // 2
         self._visible = slice(margin, margin + (middle or size))  # rows and columns of the square that the model sees
         self._images = images
@@ -125,8 +125,8 @@ class PickedImages(ImageSet):
 class PickedSamples(SampleSet):
     """Evenly spaced samples of a split, which are loaded as in a validation and kept in memory.
 
-    Samples that a rank can't read are left out. `indices` are the samples' indices in the split. `all_reduce_max` returns
-    the maxima over all ranks of a list of flags, so that the ranks agree on the readable samples.
+    Samples that a rank can't read are left out. `indices` are the samples' indices in the split. `all_reduce_max`
+    returns the maxima over all ranks of a list of flags, so that the ranks agree on the readable samples.
     """
 
     def __init__(
@@ -189,7 +189,8 @@ class Predictions(Callback):
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
         """Predict this rank's samples, save them as images, and report those of all ranks on rank 0.
 
-        Rank 0 also deletes old images if there are too many. All ranks call it together.
+        If there are more than `MAX_SETS` sets of predictions, rank 0 also deletes some of the older ones. All ranks
+        call it together.
         """
         self._rank_samples = rank_samples = self._rank_samples or self._pick()
         outputs = _Outputs()

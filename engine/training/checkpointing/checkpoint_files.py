@@ -59,7 +59,7 @@ class WrittenFile:
 def name_older_checkpoint(epoch: int, step: int) -> str:
     """Return the file name of a last.pt that is kept when a newer one replaces it.
 
-    It was saved after `step` steps of the run, in epoch `epoch`.
+    The checkpoint was saved in epoch `epoch`, after `step` steps of the run.
     """
     return f"epoch-{epoch}-step-{step}.pt"
 
@@ -174,7 +174,7 @@ def _save(content: Any, stream: BinaryIO) -> str:
 def _make_comment(sha256: str) -> bytes:
     """Return the last bytes of a checkpoint with the checksum `sha256`: the length of a zip comment, and the comment.
 
-    They replace `_NO_COMMENT`.
+    These bytes replace `_NO_COMMENT`.
     """
     comment = f"footplate sha256 {sha256}".encode()
     return len(comment).to_bytes(2, "little") + comment

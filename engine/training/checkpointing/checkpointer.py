@@ -55,9 +55,9 @@ class Checkpointer:
     """Checkpointer that copies the state of a run, which the writer on rank 0 saves while the training continues.
 
     Snapshots are written one at a time, so that main memory holds at most one copy of the state and one of the best
-    model. All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context writes a best
-    state that is not on the disk yet, and waits for the writer. This involves only the current rank, so that it works
-    after a failure of the run, too.
+    model. All ranks call `save`, `wait`, `is_better`, `has_checkpoint` and `retry_final_save` together. Leaving the
+    context writes a best state that is not on the disk yet, and waits for the writer. This involves only the current
+    rank, so that it works after a failure of the run, too.
 
     Attributes:
         best: Metrics of the best epoch whose model is on the disk, equal on all ranks.
@@ -251,11 +251,11 @@ class Checkpointer:
         self.best, self.best_epoch = best.measures, best.progress.epoch
 
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
-        """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
+        """Wait for the last checkpoint of a run. If the disk refuses it, retry for a limited time.
 
-        Meanwhile, the user may name another folder for it. `is_cancelled` returns True once the user cancels. `stopped`
-        is True if the run was stopped before its end. On rank 0, return "" if the final state is in the run folder,
-        otherwise an explanation. All ranks must call it together.
+        The limit is `RETRY_STOPPED_S` if the run was `stopped` before its end, otherwise `RETRY_COMPLETED_S`.
+        Meanwhile, the user may name another folder for it. `is_cancelled` returns True once the user cancels. On rank
+        0, return "" if the final state is in the run folder, otherwise an explanation. All ranks must call it together.
         """
         self.wait()
         self._reporter.set_activity("save")

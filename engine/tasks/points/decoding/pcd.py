@@ -172,7 +172,7 @@ def _parse_header(entries: Mapping[str, list[str]], header_bytes: int) -> _Heade
 
 
 def _parse_count(key: str, text: str) -> int:
-    """Parse the number in the header's entry `key`. Raises Unfit if it is no number or has too many digits."""
+    """Parse the number in the header's entry `key`. Raises Unfit for `MAX_DIGITS` or more digits, or for other text."""
     if not text.isdecimal() or len(text) >= MAX_DIGITS:
         raise Unfit(f"{key} in its header is not a number")
     return int(text)

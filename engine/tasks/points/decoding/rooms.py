@@ -28,7 +28,7 @@ _FIELDS = Fields(("red", "green", "blue"), True)
 
 
 def is_room(path: str) -> bool:
-    """Return True if a file has the layout of an S3DIS room: the name of its folder, and a folder of annotations."""
+    """Return True if a file is a room of S3DIS: it is named like its folder, which also has a folder of annotations."""
     folder, name = os.path.split(path)
     return os.path.splitext(name)[0] == os.path.basename(folder) and os.path.isdir(os.path.join(folder, ANNOTATIONS))
 

@@ -156,7 +156,8 @@ def read_chunks_with_layout(
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
     """Yield chunks with the numbers in the columns with the indices `columns`, float64 [n, columns].
 
-    The numbers of a damaged line are NaN. Raises Unfit if more than a few lines of a chunk are damaged.
+    The numbers of a damaged line are NaN. Raises Unfit if more than one line and more than the fraction
+    `_MAX_DAMAGED_FRACTION` of a chunk are damaged.
     """
     quote = None if delimiter is None else '"'
     lines_read = 0
@@ -174,7 +175,8 @@ def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | 
 def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str | None, lines_before: int) -> Numbers:
     """Return the numbers in `columns` of a chunk with damaged lines, [lines, columns]. A damaged line becomes NaN.
 
-    `lines_before` is the number of lines before the chunk. Raises Unfit if too many lines are damaged.
+    `lines_before` is the number of lines before the chunk. Raises Unfit if more than one line and more than the
+    fraction `_MAX_DAMAGED_FRACTION` are damaged.
     """
     numbers = np.full((len(chunk), len(columns)), np.nan)
     damaged: list[int] = []
