@@ -1,6 +1,6 @@
 """Transfer a run's files between the supervisor and the machines of a run.
 
-It also manages the folder of the run on such a machine.
+The folder of the run on each machine is managed here, too.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class NodeFiles:
 def node_folder(run_id: str) -> Path:
     """Return the folder that a run uses on this machine.
 
-    It contains the name of the machine, so that machines with a shared home folder use different ones.
+    Its path contains the name of the machine, so that machines with a shared home folder use different ones.
     """
     return paths.home() / "nodes" / Path(run_id).name / platform.node()
 
@@ -341,9 +341,10 @@ def exchange(run_id: str) -> int:
 
 
 def make_scratch() -> Path:
-    """Create a folder for this process's sockets and temporary files, and remove the folders of killed nodes.
+    """Create and return a folder for this process's sockets and temporary files.
 
-    Its path is short enough for a Unix socket. The module `tempfile` uses it from now on in this process.
+    The folder's path is short enough for a Unix socket. The module `tempfile` uses it from now on in this process. Such
+    folders of nodes that were killed are removed.
     """
     base = paths.runtime_folder()
     for folder in base.glob(f"{_SCRATCH_PREFIX}*"):

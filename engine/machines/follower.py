@@ -92,7 +92,7 @@ class Follower:
             self._on_away(f"{self._machine.title} has not sent the state of the run.")
 
     def _check_input(self) -> None:
-        """End the follower if its standard input was closed. The content of the input is ignored."""
+        """Let `run` end if standard input was closed. The content of the input is ignored."""
         if not os.read(sys.stdin.fileno(), 4096):
             self._is_done = True
 
@@ -212,7 +212,7 @@ class Follower:
         self._report(FollowResult(folder=str(self._run.path)))
 
     def _forward(self, command: Command) -> None:
-        """Send a command of a local client to the other machine. It is dropped if there is no connection."""
+        """Send a command of a local client to the other machine. Without a connection, the command is dropped."""
         if self._link is not None:
             self._link.send(RunCommand(command=command))
 

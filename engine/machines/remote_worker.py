@@ -17,8 +17,8 @@ from engine.runs.folder import RunFolder
 class RemoteWorker:
     """Worker on the machine at the other end of `link`.
 
-    `has_ended` is True once the worker has exited. Its exit code is set later, after its files have been copied or if
-    they are no longer needed.
+    `has_ended` is True once the worker has exited. The exit code is set later, after the worker's files have been
+    copied or if they are no longer needed.
     """
 
     pid = 0

@@ -143,7 +143,8 @@ def _read_gpu_uuids(this_node: str, name: str) -> tuple[str, ...]:
 def _was_warned(run: RunFolder) -> bool:
     """Return True if the run was paused because SLURM warned that the job's time is running out.
 
-    The run's log then has the warning, a signal, among the commands of the last execution.
+    SLURM warns with a signal, which the supervisor logs as a command. It must be among the commands of the last
+    execution.
     """
     is_warned, event = False, None
     for event in run.events():

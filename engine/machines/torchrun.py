@@ -90,7 +90,7 @@ def read_torchrun_process() -> TorchrunProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train as one of the ranks, and return the exit code."""
+    """Train as one of torchrun's ranks, and return the exit code. `arguments` has one item, JOB."""
     linux.die_with_parent(os.getppid())
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])

@@ -14,7 +14,7 @@ class Metric(ABC):
     """Metrics of a validation, which are updated batch by batch and then merged over the ranks.
 
     Task metrics do not use torchmetrics, because their state must merge over ranks with different numbers of batches.
-    It must also be separable by sample, so that an evaluation can resample it. In custom tasks, metrics from
+    The state must also be separable by sample, so that an evaluation can resample it. In custom tasks, metrics from
     torchmetrics use `torchmetrics_states`.
 
     Attributes:

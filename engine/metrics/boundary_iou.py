@@ -28,10 +28,10 @@ def compute_strip_width(height: int, width: int) -> int:
 
 
 def find_outline_strips(masks: Tensor, width: int) -> Tensor:
-    """Return a bool tensor that is True for the pixels of masks [n, h, w] near their outline.
+    """Return a bool tensor [n, h, w] that is True for the pixels of the bool `masks` [n, h, w] near their outline.
 
-    They are at most `width` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border
-    of the image count as outside.
+    Such a pixel is inside the mask and at most `width` steps away from a pixel outside. Steps may be diagonal. Pixels
+    beyond the border of the image count as outside.
     """
     outside = functional.pad(~masks, (width, width, width, width), value=True).float()[:, None]
     side = 2 * width + 1

@@ -129,12 +129,16 @@ def _sigmoid(logits: Floats) -> Floats:
 def _score_classes(probabilities: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
     """Return the probability of each sample's true class, and the confidence and correctness of each prediction.
 
-    `probabilities` are the probabilities of the classes, [n, C]. A prediction is correct with 1 and wrong with 0.
+    `probabilities` are the probabilities of the classes, [n, C]. The correctness is 1 for a correct prediction,
+    otherwise 0.
     """
     rows = np.arange(len(probabilities))
     return probabilities[rows, true], (probabilities.max(1), (probabilities.argmax(1) == true).astype(np.float64))
 
 
 def _score_labels(probabilities: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the results of `_score_classes` for independent labels. Each label of a sample counts as a prediction."""
+    """Return the results of `_score_classes` for independent labels, whose probabilities and truth are [n, C].
+
+    Each label of a sample counts as a prediction.
+    """
     return np.where(true, probabilities, 1 - probabilities), (probabilities.ravel(), true.ravel().astype(np.float64))

@@ -23,7 +23,8 @@ def list_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def _collect_blocks(module: nn.Module, path: str, blocks: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
     """Append the blocks below `module`, whose path is `path`, to `blocks`.
 
-    Modules in `visited` are skipped, since a module may have several parents. Those that are visited are added to it.
+    Modules in `visited` are skipped, since a module may have several parents. All modules below `module` are added to
+    `visited`.
     """
     is_container = isinstance(module, _CONTAINERS)
     for name, child in module.named_children():

@@ -181,7 +181,7 @@ def _get_max_detections(plain: nn.Module) -> int:
 def _build_external_detector(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build a detector from transformers, a plug-in or a user's file. Raises TaskError.
 
-    Its number of classes includes the background, as in torchvision.
+    `classes` includes the background, as in torchvision.
     """
     plain = build_external(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):

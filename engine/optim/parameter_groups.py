@@ -18,9 +18,10 @@ _TOKEN_NAMES = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embe
 def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     """Return the group of each parameter of the plain `model`, by name.
 
-    Norms, biases and tokens have no weight decay unless the job requests it. They are the parameters with fewer than
-    two dimensions or the name of a token. The learning rate of each layer is `layer_decay` times that of the next layer
-    (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
+    Unless the job requests it, there is no weight decay for norms, biases and tokens: parameters with fewer than two
+    dimensions, with the name of a token, or listed by a timm model as such. The learning rate of each layer is
+    `layer_decay` times that of the next layer (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is
+    `head_rate` times the job's learning rate.
     """
     depths, head = _count_preceding_layers(model), tuple(f"{name}." for name in get_heads(model))
     backbone_depth = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0)

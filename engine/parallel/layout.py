@@ -1,4 +1,4 @@
-"""Layout of a job's ranks as replicas and pipeline stages, and its microbatches. It is pure arithmetic."""
+"""Layout of a job's ranks as replicas and pipeline stages, and its microbatches. This module is pure arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maximum number of microbatches whose activations a pipeline stage stores at a time. It is pure arithmetic.
+"""Maximum number of microbatches whose activations a pipeline stage stores at a time. This module is pure arithmetic.
 
 A forward pass increases the number by one, and a backward pass decreases it by one. Under the zero-bubble schedules,
 this is the backward pass for the weights. The orders of passes are those of torch.distributed.pipelining, after Huang

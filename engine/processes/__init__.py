@@ -1,1 +1,1 @@
-"""Child processes, which are mostly workers of a run. This includes their start, watchdog and shutdown."""
+"""Child processes, mostly the workers of a run: how they are started, watched and shut down."""

@@ -34,7 +34,7 @@ _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID
 
 
 class _SqueueRow(NamedTuple):
-    """Line of the output of squeue, in the order of its columns in `_SQUEUE`."""
+    """Line of the output of squeue, whose columns `_SQUEUE` requests in the order of the fields."""
 
     job_id: str
     state: str
@@ -214,7 +214,7 @@ def explain_no_pause(run: RunFolder) -> str:
 def send(run: RunFolder, *commands: Command) -> bool:
     """Send commands to a run on this machine or under SLURM. Returns False if the run has not answered.
 
-    A run under SLURM accepts only Stop. Then a pending job is cancelled, and a running job receives a signal. Raises
+    A run under SLURM accepts only Stop, which cancels a pending job and sends a signal to a running one. Raises
     NotRunning and NotAnswering.
     """
     job = find_job_elsewhere(run)

@@ -147,7 +147,10 @@ class Strategy(ABC):
         return [torch.device("cuda", index) for index in range(len(self.spec.local_devices))]
 
     def setup(self) -> None:
-        """Connect to the other ranks. Raises StrategyError if the job can't run."""
+        """Prepare this rank's device and torch's kernels as the job requests, and connect to the other ranks, if any.
+
+        Raises StrategyError if the job can't run.
+        """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             use_fast_kernels()

@@ -46,7 +46,7 @@ class Collectives:
         """Return a list with the `state` of each rank on rank 0, and None on other ranks.
 
         A state consists of nested dicts that may contain tensors. In the result, tensors of other ranks are on the CPU.
-        They are sent one by one, so that the other ranks need no second copy of their state.
+        Ranks send their tensors one by one, so that they need no second copy of their state.
         """
         return [state]
 

@@ -59,8 +59,8 @@ class DataParallel(SingleDevice):
 class _AutocastModule(nn.Module):
     """Module that enters autocast with the job's precision in every thread.
 
-    The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). They would compute
-    in fp16, without loss scaling, if the job requests bf16.
+    The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). Without this
+    module, they would compute in fp16, without loss scaling, even if the job requests bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

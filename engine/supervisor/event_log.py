@@ -50,8 +50,8 @@ class DamagedLog(ValueError):  # noqa: N818 - describes the file
 class EventLog:
     """Log of numbered events in the file at `path`, which may contain the events of earlier executions.
 
-    Offsets are positions in bytes in the stream. It consists of the lines in the file and those that wait in memory to
-    be written.
+    The lines in the file and those that wait in memory to be written form a single stream. Offsets are positions in
+    bytes in this stream.
 
     Raises:
         DamagedLog: The file was not written by a run.

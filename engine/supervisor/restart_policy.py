@@ -34,7 +34,8 @@ total.
 class RestartPolicy:
     """Policy that decides whether a run's workers restart after a failure, for one execution of the run.
 
-    `job` is the job for the next start of the workers. It may change after a failure.
+    `job` is the job for the next start of the workers. A restart with fewer devices or smaller microbatches replaces
+    it.
     """
 
     def __init__(self, run: RunFolder, job: Job) -> None:

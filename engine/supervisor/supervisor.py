@@ -95,8 +95,9 @@ class Supervisor:
         fork: True to fork workers instead of starting new interpreters.
         tcp: True to listen on loopback TCP even if Unix sockets are available.
         limits: Seconds after which a rank counts as hanging.
-        distribute: Function that starts some workers in other processes, as under torchrun. Such runs don't restart
-            after failures.
+        distribute: Function that is passed the specs of all ranks, starts some of them in other processes, as under
+            torchrun, and returns the specs of those that the supervisor must start. Such runs don't restart after
+            failures.
     """
 
     def __init__(

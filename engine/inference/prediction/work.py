@@ -327,7 +327,7 @@ class Predictor:
         self._journal.add(*entries)
 
     def _record_skipped(self, failed: dict[int, str]) -> None:
-        """Record that samples could not be read, and clear `failed`, which maps their numbers to the reasons."""
+        """Record that samples could not be read, and clear `failed`, which maps their indices to the reasons."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
@@ -369,7 +369,10 @@ class _TiffPicture:
         self.sides = rows.sides
 
     def rows(self, first: int, last: int) -> Bytes:
-        """Return the rows from `first` to `last`. Raises UnreadableImage with the decoder's message."""
+        """Return the rows from `first` up to, but not including, `last`.
+
+        Raises UnreadableImage with the decoder's message.
+        """
         try:
             return self._rows.rows(first, last)
         except Exception as error:  # decoders raise many errors for broken files

@@ -18,9 +18,9 @@ Bools = npt.NDArray[np.bool_]
 def estimate_joint(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """Estimate the number of samples for each combination of label and true class, [K, K].
 
-    This is section 3.1 of Northcutt et al. 2021. `probabilities` are [n, K] and `labels` [n]. A class is confident for
-    a sample if its probability is at least its mean over the samples with that label. A sample is counted for its most
-    likely confident class. Rows sum to the number of samples with each label.
+    The method is that of section 3.1 in Northcutt et al. 2021. `probabilities` are [n, K] and `labels` [n]. A class is
+    confident for a sample if its probability is at least its mean over the samples with that label. A sample is counted
+    for its most likely confident class. Rows sum to the number of samples with each label.
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -41,11 +41,11 @@ def estimate_error_count(probabilities: Probabilities, labels: Labels) -> float:
 
 
 def find_wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
-    """Return True for each label that is probably wrong, [n].
+    """Return a bool array [n] that is True for each label that is probably wrong, given `probabilities` [n, K].
 
-    This is "Prune by Noise Rate" (Northcutt et al. 2021, section 3.2). For each label and each other class, the joint
-    distribution of `estimate_joint` gives the number of labels to mark. Labels whose probability is furthest below that
-    of the other class are marked first.
+    The method is "Prune by Noise Rate" (Northcutt et al. 2021, section 3.2). For each label and each other class, the
+    joint distribution of `estimate_joint` gives the number of labels to mark. Labels whose probability is furthest
+    below that of the other class are marked first.
     """
     joint = np.rint(estimate_joint(probabilities, labels)).astype(int)
     is_wrong = np.zeros(len(labels), bool)

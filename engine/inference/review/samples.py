@@ -95,7 +95,7 @@ def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvalu
 
 
 def _get_run(saved: SavedEvaluation) -> RunFolder:
-    """Return the folder of the run whose evaluation this is."""
+    """Return the folder of the run whose model was evaluated."""
     return RunFolder(saved.folder.parent.parent)
 
 

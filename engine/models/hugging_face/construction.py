@@ -111,7 +111,7 @@ def _replace_len(plain_class: type) -> None:
 
 
 def _compute_losses_by_image(criterion: Any) -> None:
-    """Make a loss module and its matcher process each image alone, by changing their classes."""
+    """Replace the classes of a loss module and its matcher by subclasses that process each image alone."""
     for module, mixin in ((criterion, LossByImage), (criterion.matcher, MatcherByImage)):
         module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
 

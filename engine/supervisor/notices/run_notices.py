@@ -6,7 +6,8 @@ alone. Problems with the user's command are logged as warnings or, after `RunFin
 
 A run stalls if it makes no progress (step, validation, checkpoint or new phase) for `STALL_S` after a warning of
 `watchdog`. While training, it also stalls if it makes no progress for `STALL_S` or the time of `STALL_STEPS` steps,
-whichever is longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
+whichever is longer. Each stall is reported once. If a run is killed together with its supervisor, nobody sends a
+notification.
 """
 
 from __future__ import annotations
