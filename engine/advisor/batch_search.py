@@ -115,7 +115,7 @@ def search(
     maximum: int,
     has_time: Callable[[int], bool] = lambda _size: True,
 ) -> SearchResult:
-    """Find the largest batch size that fits in memory. It is a multiple of `unit`.
+    """Find the largest batch size that fits in memory and is a multiple of `unit`.
 
     Args:
         probe: Runs a trial with a batch size, and returns its measurements, or None if the size does not fit.

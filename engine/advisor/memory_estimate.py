@@ -19,10 +19,10 @@ _NICENESS = 10
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
-    """Estimate the memory for `job` on one device or CPU worker. Raises RequestError.
+    """Estimate the memory for `job` on one device or CPU worker. Raises RequestError if its model can't be built.
 
-    `serve_request` passes `_send`, which is not used here. This must run in a separate process that has not imported
-    torch, since it changes the environment and the niceness.
+    Call it in a separate process that has not imported torch, since it changes the environment and the niceness.
+    `_send`, which `serve_request` passes, is not used.
     """
     os.nice(_NICENESS)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported

@@ -59,7 +59,7 @@ def may_accept_any_size(job: Job, catalogue: Catalogue) -> bool:
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
     """Return the problems with the destination `out` of a conversion.
 
-    It must be a new or empty folder, or a new zip file if `packed` is True.
+    The destination must be a new or empty folder, or a new zip file if `packed` is True.
     """
     path = Path(out).expanduser().absolute()
     if packed and path.suffix != ".zip":

@@ -182,7 +182,7 @@ def _visible_uuids(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]
 def _is_named_by(gpu: Gpu, entry: str) -> bool:
     """Return True if `entry` of CUDA_VISIBLE_DEVICES names the GPU.
 
-    It may be a prefix of the UUID, or a MIG name as in drivers before R470.
+    The entry may be a prefix of the UUID, or a MIG name as in drivers before R470.
     """
     if gpu.mig is not None and entry == f"MIG-{gpu.mig.parent_uuid}/{gpu.mig.gpu_instance}/{gpu.mig.compute_instance}":
         return True

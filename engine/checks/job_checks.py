@@ -258,7 +258,7 @@ def _named_model_problems(job: Job, model: ModelEntry | None, catalogue: Catalog
 def _model_problems(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
     """Yield the problems with a model from the catalogue.
 
-    They concern its task, a missing package, the encoder, the image size, dropout, and frozen layers.
+    The problems concern the model's task, a missing package, the encoder, the image size, dropout, and frozen layers.
     """
     task = catalogue.task(job.task)
     # A task may use the models of another task.

@@ -269,7 +269,7 @@ def _validate_budget(values: Mapping[str, Any], usual_trials: int, found: list[P
 def _validate_number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
     """Return the value `name` of a search request, or `usual` if it is not given.
 
-    It is validated like the job field `like`, and problems are added to `found`.
+    The value is validated like the job field `like`, and problems are added to `found`.
     """
     value = values.get(name)
     if value is None:

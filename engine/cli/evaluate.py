@@ -121,7 +121,7 @@ def _format_lines(saved: SavedEvaluation) -> Iterator[str]:
 def _format_classes(evaluation: Evaluation) -> Iterator[str]:
     """Yield the lines of a table of the classes, worst first.
 
-    They are sorted by F1 or, without F1, by their first metric. This metric is shown with its confidence interval.
+    The classes are sorted by F1 or, without F1, by their first metric, which is shown with its confidence interval.
     """
     if not evaluation.per_class or not evaluation.classes:
         return

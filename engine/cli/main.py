@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def create_parser() -> argparse.ArgumentParser:
-    """Create the parser for all commands. Its result has the function of the requested command in `command`."""
+    """Create the parser for all commands. The parsed arguments have the requested command's function as `command`."""
     root = argparse.ArgumentParser(
         prog="footplate",
         description="Train vision models on this machine's devices, and watch them.",

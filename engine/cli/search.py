@@ -316,7 +316,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
 def _read_space_file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """Read the SPACE.toml, and return its values and the problems with it.
 
-    Its job is stored in `options`, so that flags can override it.
+    The job in the file is stored in `options.values`, or its path in `options.job`, so that flags can override it.
     """
     path = Path(options.space).expanduser()
     values, problem = read_toml(path, "search")

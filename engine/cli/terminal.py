@@ -119,7 +119,7 @@ def report_unwritable() -> Iterator[None]:
 def require_writable(flag: str, file: Path | None) -> None:
     """Print an error and raise CommandError if `file`, the value of `flag`, can't be written.
 
-    It is called before a long computation, whose results would otherwise be lost.
+    Call this before a long computation, whose results would otherwise be lost.
     """
     if file is None:
         return

@@ -421,7 +421,7 @@ def create_plugin_warning(plugin: plugins.UnusablePlugin) -> Problem:
 def supplement_file() -> Path | None:
     """Return the file that caches the catalogue entries of the installed plug-ins, or None if none are installed.
 
-    Its name depends on the installed versions, so that another file is used after an update.
+    The file's name depends on the installed versions, so that another file is used after an update.
     """
     fingerprint = plugins.fingerprint()
     return paths.cache_folder() / "plugins" / f"{fingerprint}.json" if fingerprint else None

@@ -40,7 +40,7 @@ def history_file() -> Path:
 
 
 class HistoryWriter:
-    """Writer that appends device readings to a file. It stops when the file can't be written."""
+    """Writer that appends device readings to a file. After the first failed write, nothing more is written."""
 
     def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes

@@ -256,7 +256,7 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
     """Metrics for each class in the validation that this event follows.
 
     `measures` maps the title of a metric to its values, one from 0 to 1 for each class in `Planned`. The value is None
-    if a class does not occur. `confusion` has counts by true class (rows) and predicted class (columns). It is empty if
+    if a class does not occur. `confusion` has counts by true class (rows) and predicted class (columns), or is empty if
     there are many classes.
     """
 

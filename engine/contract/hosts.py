@@ -163,7 +163,7 @@ def remove_host(name: str) -> bool:
 def _read_hosts_for_update() -> tuple[Host, ...]:
     """Read all machines in the list, so that it can be changed and written back.
 
-    Raises OSError if the list can't be read. It must not be overwritten then.
+    Raises OSError if the list can't be read, since it must not be overwritten in that case.
     """
     found, problem = read_hosts()
     if problem is not None:

@@ -352,7 +352,7 @@ class Recipes(msgspec.Struct, frozen=True):
     def get(self, name: str) -> Recipe | None:
         """Return the recipe with this id or file path, or None if there is none or it is invalid.
 
-        A path is recognized by its ending. Its file is read each time.
+        A name that ends in ".toml" is a path, whose file is read by this call.
         """
         if name.endswith(".toml"):
             recipe, _problems = read_recipe(Path(name))
@@ -379,7 +379,8 @@ class Recipes(msgspec.Struct, frozen=True):
 def initial_recipe(facts: RecipeFacts) -> str:
     """Return the id of the recipe that a new job starts with.
 
-    It is chosen by whether the job starts from weights, and is `PLAIN` for a task in a file, whose model is unknown.
+    For a job that starts from weights it is `FINE_TUNE`, otherwise `FROM_SCRATCH`. For a task in a file, whose model is
+    unknown, it is `PLAIN`.
     """
     if facts.task_in_file:
         return PLAIN

@@ -93,9 +93,9 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return found
 
     def create_script(self, name: str) -> str:
-        """Return the batch script for a run called `name`. It must be submitted in the folder of the run.
+        """Return the batch script for a run called `name`, which must be submitted in the folder of the run.
 
-        It uses the Footplate of this process, and the folder in this process's FOOTPLATE_HOME.
+        The script starts this installation of Footplate, with the environment variable FOOTPLATE_HOME of this process.
         """
         options = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
@@ -121,7 +121,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def create_job(self, job: Job) -> Job:
         """Return a copy of `job` that trains on the devices that these options request from SLURM.
 
-        It does not wait for other runs, since SLURM manages that.
+        The job starts without waiting for other runs, since SLURM has a queue of its own.
         """
         names = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
         devices = tuple(f"{SLURM}{node}:{name}" for node in range(1, self.nodes + 1) for name in names)

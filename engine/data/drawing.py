@@ -88,7 +88,7 @@ def encode_png(image: Bytes, cloud: str = "") -> bytes:
     """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG.
 
     `cloud` holds the points of a point cloud that the image shows, encoded as described at `CLOUD_TEXT`, or is "" for
-    other images. It is stored as text in the file.
+    other images. This text is stored in the file.
     """
     stream, texts = BytesIO(), PngInfo()
     if cloud:

@@ -99,7 +99,7 @@ class _Advisor:
 
     @property
     def _remaining_s(self) -> float:
-        """Time in seconds that is left of the time for all trials. It is negative once that is over."""
+        """Seconds that are left of the time for all trials, or a negative number once that time is over."""
         return self._started + self._request.seconds - time.monotonic()
 
     @property

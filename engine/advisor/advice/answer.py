@@ -77,7 +77,7 @@ def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
 
 
 def _get_cache_path(request: AdviceRequest) -> Path:
-    """Return the path of the cached answer. It depends on everything that affects the answer, also on the hardware."""
+    """Return the path of the cached answer, which contains a hash of all that affects the answer, also the hardware."""
     job = request.job
     relevant = {
         name: job.value(name)
@@ -158,7 +158,7 @@ def _exceeds_one_device(state: AdviceState) -> bool:
 def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
     """Yield sentences about changes that would make another candidate the fastest.
 
-    They are predicted from the measured parts of the steps. `tried` has the tried contenders, fastest first.
+    The changes are predicted from the measured parts of the steps. `tried` has the tried contenders, fastest first.
     """
     costs, best = state.costs, tried[0]
 

@@ -162,7 +162,8 @@ class Costs:
 def estimate_min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     """Return a lower bound for the duration of a step in seconds.
 
-    It is the longer of computation and communication, assuming that they overlap completely.
+    The bound is the duration of the computation or of the communication, whichever is longer. They are assumed to
+    overlap completely.
     """
     count, arrangement = len(job.parallel.devices), compute_layout(job, strategy)
     if strategy.splits_model and not strategy.has_schedule:

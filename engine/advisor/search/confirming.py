@@ -1,7 +1,7 @@
 """Repeats of the best trials with other seeds.
 
 The best of many values is partly luck: with other seeds, the same settings reach lower values (the winner's curse;
-Cawley and Talbot 2010). Therefore only the mean of the repeats decides. It does not include the value for which the
+Cawley and Talbot 2010). Therefore only the mean of the repeats decides, which does not include the value for which the
 trial was chosen. All trials are repeated with the same seeds, so that they can be compared pairwise.
 """
 

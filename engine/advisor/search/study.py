@@ -238,7 +238,7 @@ class Study:
 def _get_job_value(job: Job, name: str, field: Any) -> Any:
     """Return the job's value of the field or option called `name` in the search space.
 
-    `field` describes the option. Its default is returned if the job doesn't set the option.
+    `field` describes the field or option. The default of an option is returned if the job doesn't set it.
     """
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)

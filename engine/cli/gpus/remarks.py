@@ -21,8 +21,8 @@ class Remark(NamedTuple):
 def number_gpus(gpus: Sequence[Gpu]) -> dict[str, str]:
     """Return the displayed number of each GPU by its UUID.
 
-    It is the CUDA index, as used by `--devices`, and a dash if CUDA doesn't list the GPU. If CUDA's indices are unknown
-    for all GPUs, it is NVML's index. A MIG instance has the number of its GPU followed by its own: "0/3".
+    The number is the CUDA index, as used by `--devices`, or a dash if CUDA doesn't list the GPU. If CUDA's indices of
+    all GPUs are unknown, NVML's are used. A MIG instance has the number of its GPU followed by its own: "0/3".
     """
     is_cuda_order_known = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
     numbers: dict[str, str] = {}

@@ -68,8 +68,8 @@ class BoxedImages(LetterboxedImages):
         """Return the boxes after the augmentation, in pixels of the square input with side `size`.
 
         The result is float32 [n, tiles * m, 6], where `tiles` is the number of loaded images in each input (more than 1
-        for a mosaic). It has the columns of `rows` (see the class), whose boxes are overwritten. Boxes are clipped to
-        the input. A box becomes padding if less than the fraction MIN_VISIBLE of its area remains.
+        for a mosaic). The columns are those of `rows` (see the class), which are overwritten. Boxes are clipped to the
+        input. A box becomes padding if less than the fraction MIN_VISIBLE of its area remains.
         """
         if placement is None:
             rows[..., :4] *= size

@@ -105,8 +105,8 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 def _use_bands(splits: Splits, folder: str) -> Splits:
     """Set the conversion of multi-band images to 8-bit channels in all image sets of `splits`.
 
-    The sets are changed in place. Returns the splits with the number and the statistics of these channels. They are
-    returned unchanged if no image has multiple bands.
+    The sets are changed in place. Returns the splits with the number and the statistics of these channels, or `splits`
+    unchanged if no image has multiple bands.
     """
     if not isinstance(splits.train, ImageSet):
         return splits
