@@ -132,9 +132,11 @@ def _parse_choices(name: str, field: Field, given: Any, found: list[Problem]) ->
         return None
     values = tuple(_convert_value(problem_field, name, field, each, found) for each in given)
     distinct_count = len(set(map(repr, values)))  # not of the values themselves, since 1 equals True
-    if not found and (distinct_count < 2 or distinct_count < len(values)):
+    if not found and distinct_count < 2:
         message = f"{field.label} needs at least two different values."
-        found.append(Problem(problem_field, message, "Or set it in the job."))
+        found.append(Problem(problem_field, message, "List others, or set it in the job."))
+    elif not found and distinct_count < len(values):
+        found.append(Problem(problem_field, f"{field.label} lists a value twice.", "List each value once."))
     return None if found else Choices(values=values)
 
 

@@ -195,6 +195,7 @@ class Watcher:
             selector.register(self._wake_receiver, selectors.EVENT_READ)
             if self._connection is not None:
                 selector.register(self._connection, selectors.EVENT_READ)
+            # Without a connection there is nothing to wake up this wait, so it is short.
             ready = selector.select(_TICK_S if self._connection is not None else 0.05)
         for key, _ in ready:
             if key.fileobj is self._wake_receiver:
