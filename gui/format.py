@@ -184,14 +184,14 @@ def clock(seconds: float, now: float | None = None) -> str:
 
 
 def format_date_and_time(seconds: float) -> str:
-    """Format a time (seconds since the epoch), as in "2026-11-21 14:05", or in the desktop's short format."""
+    """Format a time (seconds since the epoch) in the desktop's short format, or as "2026-11-21 14:05" in files."""
     if _style.locale is None:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
 def format_time_or_date(seconds: float) -> str:
-    """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise as in "2026-11-20"."""
+    """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise a date, as in "2026-11-20"."""
     local_time = time.localtime(seconds)
     is_today = local_time[:3] == time.localtime()[:3]
     if _style.locale is None:

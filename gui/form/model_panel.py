@@ -107,7 +107,7 @@ class OfferedModels(RowModel[OfferedModel]):
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
-        """Disable models whose packages aren't installed."""
+        """Return the flags of an item, which is disabled if packages of its model aren't installed."""
         flags = super().flags(index)
         row = self.rows[index.row()] if index.isValid() else None
         return flags & ~Qt.ItemFlag.ItemIsEnabled if row is not None and row.command else flags
@@ -257,7 +257,7 @@ class ModelPanel(QFrame):
         self._describe()
 
     def _choose(self, row: int) -> None:
-        """Close the popup and emit the model at this row, unless its packages are missing."""
+        """Close the popup and emit `chosen` with the id of the model at this row, unless its packages are missing."""
         if 0 <= row < self.model.count() and not self.model.rows[row].command:
             self.hide()
             self.chosen.emit(self.model.rows[row].entry.id)

@@ -143,7 +143,11 @@ class RecipeFollower(QObject):
 
     @property
     def user_edited(self) -> Collection[str] | None:
-        """Fields that the user has set, including "recipe" if the user has selected one, or None if unknown."""
+        """Fields that the user has set, including "recipe" if the user has selected a recipe.
+
+        None if they are unknown: for another run's job, and for a loaded job until it has been compared with its
+        recipe.
+        """
         if self.paused or self._must_detect_overrides:
             return None
         return self._overridden | {"recipe"} if self._is_recipe_chosen else self._overridden
@@ -189,7 +193,7 @@ class RecipeFollower(QObject):
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor_value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
-        """Set the fields of another run's job to the values of a recipe, without following the recipe afterwards."""
+        """Set the fields of another run's job to the values of the recipe `name`, which isn't followed afterwards."""
         self._applied_recipe, recipe = name, self._available_recipes.get(name)
         if recipe is not None:
             values = recipe.values(self._collect_facts(()))
@@ -264,7 +268,11 @@ class RecipeFollower(QObject):
 
     @property
     def _displayed_recipe(self) -> str:
-        """Id of the recipe that the recipe field shows: the one applied to another run's job, or the user's."""
+        """Id of the recipe in the recipe field.
+
+        While `paused`, this is the recipe that was applied to another run's job, otherwise the recipe of the user's
+        job.
+        """
         return self._applied_recipe if self.paused else self._recipe
 
     def _offer_recipes(self) -> None:
@@ -309,7 +317,7 @@ class RecipeFollower(QObject):
         return next((broken for broken in self._available_recipes.broken if broken.id == self._displayed_recipe), None)
 
     def _find_recipe_file(self) -> str:
-        """Return the file of the selected recipe, or "" for a recipe that the user hasn't saved."""
+        """Return the path of the displayed recipe's file, or "" for a recipe that the user hasn't saved."""
         recipe = self._available_recipes.get(self._displayed_recipe) or self._get_broken_recipe()
         return recipe.path if recipe is not None else ""
 
@@ -376,7 +384,7 @@ class RecipeFollower(QObject):
         box.show()
 
     def _delete(self, recipe: str, path: str) -> None:
-        """Delete the file of a recipe, or show why this isn't possible.
+        """Delete the file `path` of the recipe with the id `recipe`, or show why this isn't possible.
 
         If the recipe is still selected, the recipe that matches the job replaces it.
         """
@@ -394,7 +402,7 @@ class ScaledRate(Banner):
     """Note about a learning rate that was scaled for the batch size, with a button that undoes the scaling.
 
     Signals:
-        undone(float): the user wants this learning rate, which is the recipe's.
+        undone(float): the user wants to undo the scaling, and use this learning rate of the recipe.
     """
 
     undone = Signal(float)

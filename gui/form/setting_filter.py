@@ -92,7 +92,10 @@ class SettingFilter(QWidget):
         self.pointed.emit(self._current)
 
     def _filter(self, text: str) -> None:
-        """Show the fields that contain all words. An empty search restores the sections that were open before."""
+        """Show the fields that contain all words of `text`.
+
+        If it is "", restore the sections that were open before the search.
+        """
         terms = text.lower().split()
         self._current = ""
         if terms and not self._open_before:

@@ -18,15 +18,14 @@ from gui.sources.settings import Settings
 
 
 class JobSignals(QWidget):
-    """Signals of a form, which the panel with the forms also has.
+    """Base class of a form for a job and of the panel with the forms, with the signals of both.
 
     Signals:
         changed(): the job or its problems have changed.
         train_requested(Job): the user wants to start a new run.
         resume_requested(RunFolder, dict): the user wants to resume a run with these changes to its job.
         labels_requested(): the user should see the labels of the dataset before the first training.
-        folder_chosen(Job | None): the dataset folder of this job should be inspected, or no folder if it
-            is None.
+        folder_chosen(Job | None): the dataset folder of this job should be inspected, or no folder if it is None.
         user_edited(): the user is editing the job, and may start a run soon.
         split_points_requested(): the user wants to see the page that splits the model into pipeline stages.
         finder_requested(str): the user wants to find a value for this field with trials.

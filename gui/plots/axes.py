@@ -106,7 +106,10 @@ class Axis(QGraphicsWidget):
             painter.drawStaticText(corner, text)
 
     def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        """Return the distance between ticks and the position of one tick, for a range that is `size` pixels long."""
+        """Return the distance between ticks and the position of one tick.
+
+        The visible range is from `low` to `high`, and `size` pixels long.
+        """
         raise NotImplementedError
 
     def format_labels(self, values: list[float], spacing: float) -> list[str]:
@@ -159,7 +162,7 @@ class Axis(QGraphicsWidget):
 
     @property
     def _length(self) -> float:
-        """Length in pixels."""
+        """Length of the axis in pixels."""
         raise NotImplementedError
 
     def _to_pixel(self, value: float) -> float:
@@ -275,7 +278,10 @@ def compute_log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
 
 
 class LeftAxis(Axis):
-    """Vertical axis, logarithmic if `log`. Its width is fixed, so that stacked plots are aligned."""
+    """Vertical axis, logarithmic if `log`. Its width is fixed, so that stacked plots are aligned.
+
+    If `narrow`, the axis is narrower, for small plots.
+    """
 
     WIDTH, NARROW = 58, 34
 
@@ -287,7 +293,7 @@ class LeftAxis(Axis):
         box.y_range_changed.connect(self.update)
 
     def set_label_limits(self, low: float, high: float) -> None:
-        """Hide labels outside of `low` to `high`, such as 105%."""
+        """Hide labels outside of `low` to `high`, the possible values, such as "105%" on an axis of percentages."""
         self._label_limits = (low, high)
 
     def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:

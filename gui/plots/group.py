@@ -47,6 +47,7 @@ class Mark:
 
     Attributes:
         x: Position on the horizontal axis.
+        label: Text next to the line, or "" for none.
         color: Returns the color. It is called after each change of the color scheme.
         of: Keys of the lines whose plots show the mark, or None for every plot.
     """

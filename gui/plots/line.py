@@ -27,9 +27,9 @@ class LineStyle:
 
     Attributes:
         color: Returns the color. It is called after each change of the color scheme.
-        smooth: Apply the smoothing slider to the curve.
-        markers: Draw dots connected by dashes, for short series.
-        dashed: Draw dashes without dots.
+        smooth: True to smooth the curve as the user has set with the smoothing slider.
+        markers: True to draw dots connected by dashes, for short series.
+        dashed: True to draw dashes without dots.
         scale: Factor that converts values to the unit of the vertical axis, or None for the plot's factor.
         write: Formats an unscaled value for the readout, or None for the plot's format.
     """
@@ -45,7 +45,15 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class Frame:
-    """Visible range of a line: from `low` to `high` over `width` pixels, and the scale of its values."""
+    """Visible part of a plot, for which a line is drawn.
+
+    Attributes:
+        low: First visible position on the horizontal axis.
+        high: Last visible position.
+        width: Width of the range in pixels.
+        scale: Factor that converts the values of lines without a factor to the unit of the vertical axis.
+        log: True if the vertical axis is logarithmic.
+    """
 
     low: float
     high: float
@@ -54,9 +62,10 @@ class Frame:
     log: bool
 
     def thin(self, x: Floats, y: Floats, scale: float) -> tuple[Floats, Floats]:
-        """Return the points to draw, at most a few per pixel column.
+        """Return the points to draw in axis units, at most a few per pixel column.
 
-        `scale` converts `y` to the unit of the vertical axis.
+        `scale` converts `y` to the unit of the vertical axis. On a logarithmic axis, the result contains the
+        logarithms, with NaN for values of 0 and below.
         """
         x, y = reduce_to_extremes(x, y, self.low, self.high, self.width)
         y = y * scale
@@ -70,7 +79,7 @@ class Frame:
 class Line:
     """Series of values and its curves in a plot.
 
-    It keeps views of the arrays, which may change only on the GUI thread.
+    The arrays passed to `set_data` aren't copied, so they may change only on the GUI thread.
     """
 
     def __init__(self, style: LineStyle, view: PlotView) -> None:

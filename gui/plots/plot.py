@@ -361,7 +361,7 @@ class LinePlot(QWidget):
         self.schedule_redraw()
 
     def _fit_vertical_range(self, drawn_limits: list[tuple[float, float]]) -> None:
-        """Fit the vertical range to the drawn values, unless the current range fits them well enough.
+        """Fit the vertical range to the drawn values and fixed limits, unless the current range fits (see `_fits`).
 
         `drawn_limits` contains the minimum and maximum of each line.
         """

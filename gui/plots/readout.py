@@ -30,7 +30,10 @@ _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
 class Readout(QWidget):
-    """Names and values of the lines. The width of each number never shrinks, so that the others don't move."""
+    """Title row of a plot, with the names and values of its lines.
+
+    The space for a value never shrinks, so that a change of one value doesn't move the others.
+    """
 
     def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str], meaning: str = "") -> None:
         """Create a readout.

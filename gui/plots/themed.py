@@ -40,7 +40,7 @@ class _Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """Plot that can't be panned or zoomed.
 
-    A subclass adds its items in `draw`, or the owner sets a function that does.
+    The items are added by a subclass in `draw`, or by a function that the owner passes to `set_drawing`.
     """
 
     def __init__(self, name: str) -> None:

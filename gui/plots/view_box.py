@@ -58,12 +58,12 @@ class ViewBox(QGraphicsWidget):
 
     @property
     def width(self) -> float:
-        """Width in pixels."""
+        """Width of the box in pixels."""
         return self.size().width()
 
     @property
     def height(self) -> float:
-        """Height in pixels."""
+        """Height of the box in pixels."""
         return self.size().height()
 
     def x_to_pixel(self, x: float) -> float:

@@ -27,7 +27,7 @@ class Setting:
     """Declaration of a setting.
 
     `choices` maps values to titles. Numbers are in `unit`, between `minimum` and `maximum`. `check` returns the problem
-    with an entered text, or "" if there is none.
+    with an entered text, or "" if there is none. `storage` determines the file that contains the value.
     """
 
     key: str

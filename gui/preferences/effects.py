@@ -61,7 +61,7 @@ class Effects(QObject):
         }
 
     def select_default_devices(self) -> None:
-        """Select the default devices for new jobs, unless the last selection should be kept."""
+        """Select the default devices for new jobs. If the setting is "last", keep the devices of the last session."""
         default = self._preferences.text("default_devices")
         if self._workspace is None or default == "last":
             return

@@ -75,7 +75,10 @@ class RequestPages(QStackedWidget):
         self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
-        """Set the open run. Show the progress if work on it is in progress, otherwise `page`."""
+        """Set the open run (None for no run).
+
+        Show the progress of work on it or, without such work, the page at index `page`.
+        """
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 
@@ -148,7 +151,10 @@ class RequestPages(QStackedWidget):
 
 
 class InferenceChild(RequestProcess):
-    """Child process (``python -m engine.inference``). Its result is the path of the file with the results."""
+    """Child process that executes requests for work with a model (``python -m engine.inference``).
+
+    Its result is the path of the file with the results. `activity` names the work in messages.
+    """
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:
         super().__init__("engine.inference", activity, INFERENCE.decode, parent, cleans_up=True)

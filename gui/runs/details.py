@@ -129,7 +129,7 @@ class Details(QWidget):
             in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, failed)
 
     def set_orientation(self, orientation: Qt.Orientation) -> None:
-        """Place the notes next to the run's facts or below them."""
+        """Place the notes next to the run's facts if `orientation` is horizontal, or below them if it is vertical."""
         self._halves.setOrientation(orientation)
 
     def save(self) -> None:

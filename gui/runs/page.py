@@ -148,7 +148,10 @@ class RunsPage(QWidget):
         self.setLayout(vbox(*rows, margins=(14, 10, 14, 10)))
 
     def _create_bottom_row(self) -> QHBoxLayout:
-        """Create the row of buttons for the selected runs. Runs can be dropped on the one that compares them."""
+        """Create the row of buttons for the selected runs.
+
+        Runs that are dropped on its Compare button join the comparison.
+        """
         compare = RunDrop(bind(QPushButton(), self.acts.compare), lambda: self.run_list.known_ids)
         compare.setToolTip(tr("Drop runs here to add them to the comparison"))
         compare.dropped.connect(self.add_to_comparison_requested)

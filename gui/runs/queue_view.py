@@ -241,7 +241,10 @@ class QueueView(QWidget):
         self.changed.emit()
 
     def _on_failed(self, error: Exception) -> None:
-        """Report why the queue couldn't be changed, and read it again. Unexpected errors are raised."""
+        """Report why the queue couldn't be changed, and read the queue again.
+
+        Raises `error` if it is of an unexpected type.
+        """
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
         self.message.emit(tr("Couldn't change the queue: {error}").format(error=error))

@@ -171,7 +171,7 @@ class RunsModel(RowModel[RunSummary]):
         self._update_rows()
 
     def flags(self, index: Index) -> Qt.ItemFlag:
-        """Let the user drag runs and edit their names."""
+        """Return item flags that let the user drag runs and edit their names."""
         flags = super().flags(index)
         if index.isValid():
             flags |= Qt.ItemFlag.ItemIsDragEnabled

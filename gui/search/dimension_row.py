@@ -144,7 +144,7 @@ class DimensionRow(LabeledField):
         self.setFocusProxy(self.scale.control if self._is_number else self.listed.control)
 
     def _show_scale(self) -> None:
-        """Show the editors of the selected scale: a list of values, or limits and, without log scale, a step."""
+        """Show the editors of the selected scale: values for "list", otherwise two limits, and a step for "range"."""
         if self.boxes:
             return
         is_list = self._scale == "list"

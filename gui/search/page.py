@@ -283,7 +283,7 @@ class SearchesModel(RowModel[SearchLine]):
         return row.name
 
     def cell_data(self, row: SearchLine, column: int, role: int) -> Any:
-        """Return the problem or the folder of a search as its tool tip, or the icon of its state."""
+        """Return a search's problem, or else its folder, as the tool tip, or its icon for the state column."""
         if role == Qt.ItemDataRole.ToolTipRole:
             return row.why or row.state.cause or str(row.folder.path)
         if role == Qt.ItemDataRole.DecorationRole and column == _STATE:

@@ -262,7 +262,10 @@ class ProcessRows(QSortFilterProxyModel):
         return source.line(self.mapToSource(index)) if isinstance(source, ProcessModel) and index.isValid() else None
 
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
-        """Accept a process that passes the filters and contains all words of the search."""
+        """Return True for a process that passes the filters and contains all words of the search.
+
+        Groups are only visible as parents of such processes.
+        """
         source = self.sourceModel()
         assert isinstance(source, ProcessModel)
         index = source.index(row, 0, parent)

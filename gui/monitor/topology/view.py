@@ -134,7 +134,7 @@ class ConnectionModel(QAbstractTableModel):
 
 
 class TopologyView(QWidget):
-    """Matrix of the connections on a host, with advice above and a legend below."""
+    """Matrix of the connections between the GPUs of a host, with advice above and a legend below."""
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__()

@@ -174,7 +174,10 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(area.adjusted(-1, -1, 1, 1))
 
     def _draw_lines(self, painter: QPainter, side: float, area: QRectF) -> None:
-        """Draw the grid, and frames around correct cells, which would be hard to find otherwise."""
+        """Draw the grid in `area`, for cells with `side` pixels, and frames around the cells of correct predictions.
+
+        Without the frames, these cells would be hard to find.
+        """
         scheme = theme.colors()
         painter.setPen(QPen(QColor(scheme.grid), 1))
         for index in range(len(self._counts) + 1):
@@ -331,6 +334,6 @@ class ConfusionMatrix(QWidget):
 
 
 def _format_percent(fraction: float) -> str:
-    """Format a positive fraction as a whole percentage, or as "<1"."""
+    """Format a positive fraction as a whole number of percent, or as "<1" if it would be rounded to 0."""
     percent = round(100 * fraction)
     return "<1" if percent == 0 else str(percent)

@@ -86,7 +86,7 @@ class PlotRows(QWidget):
         return self.plots[name]
 
     def put_plot_back(self) -> None:
-        """Return the plot that `take_plot` has detached to its row, and focus it."""
+        """Put the plot that `take_plot` has detached back into its row, and focus the plot."""
         enlarged, self._enlarged = self._enlarged, ""
         self._rows = []  # forces `_arrange` to recreate the rows
         self._arrange()
@@ -194,9 +194,10 @@ class LargePlot(QWidget):
 
 
 def _parse_choice(saved: str, names: list[str]) -> tuple[list[str], set[str]]:
-    """Return the order of all plots and the selected ones. New plots are appended and selected.
+    """Return the order of all plots and the selected ones. Plots that aren't in `saved` are appended and selected.
 
-    `saved` contains the names of plots in order, with a "-" before those that aren't selected.
+    `saved` contains the names of plots in order, with a "-" before those that aren't selected. `names` are the names of
+    all plots.
     """
     saved_names = [name for name in saved.split() if name.lstrip("-") in names]
     order = list(dict.fromkeys(name.lstrip("-") for name in saved_names))

@@ -163,7 +163,7 @@ class _Entry(NamedTuple):
 
 
 def format_percent(fraction: float) -> str:
-    """Format a fraction, as in "46%" or "2.4%"."""
+    """Format a fraction, as in "46%", or as in "2.4%" below ten percent."""
     return f"{100 * fraction:.0f}%" if fraction >= 0.0995 else f"{localized(100 * fraction, 1)}%"
 
 

@@ -88,7 +88,7 @@ class EvaluationBar(QWidget):
         self._on_chosen()
 
     def show_opened(self, opened: OpenedEvaluation | None) -> None:
-        """Set the visible evaluation, which the commands in the menu save, or None if there is none."""
+        """Set the visible evaluation, or None if there is none, and enable the commands that save parts of it."""
         self._opened = opened
         self.save.setEnabled(opened is not None)
         if opened is not None:

@@ -178,7 +178,7 @@ class BoxErrorsPage(QWidget):
 
 
 def describe_errors(errors: BoxErrors) -> str:
-    """Describe errors, as in "Missed: 34, 12.0 points of AP50"."""
+    """Describe the errors of one kind: their count and the lost AP50, as in "Missed: 34, 12.0 points of AP50"."""
     return f"{KINDS[errors.kind].title}: {localized(errors.count)}, {localized(100 * errors.ap_loss, 1)} points of AP50"
 
 

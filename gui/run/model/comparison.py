@@ -130,7 +130,7 @@ class ComparisonPage(QWidget):
             button.setText(f"Show {localized(len(paths or ()))} that only {evaluation} got right")
 
     def _show_significance(self, test: McNemar | None) -> None:
-        """Describe the result of McNemar's test, or hide it if there is none."""
+        """Show the result of McNemar's test in a sentence. If `test` is None, hide the sentence."""
         self.significance.setVisible(test is not None)
         if test is not None:
             self.significance.setText(

@@ -131,7 +131,10 @@ class CurvesPage(QWidget):
             self.scores.setText(text.format(error=describe_error(error)))
 
     def _show_outcomes(self) -> None:
-        """Show confusion counts and scores at the threshold, and mark it in both curves. Clear them while loading."""
+        """Show the confusion counts and scores at the threshold, and mark the threshold's point on both curves.
+
+        While the counts are being read, show neither.
+        """
         curve = self.curve()
         outcomes = self._outcomes.get(curve.class_index) if curve is not None else None
         if outcomes is None:

@@ -235,7 +235,7 @@ def describe_skipped(skipped: Sequence[SkippedSample | prediction.SkippedFile], 
 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
-    """Join the names of the classes at `indices`, with counts of repeated ones. Return `nothing` if there are none."""
+    """Join the names of the classes at `indices`, as in "rose, tulip × 2". Return `nothing` if there are no indices."""
     names = []
     for index, count in Counter(indices).items():
         name = _class_name(classes, index)

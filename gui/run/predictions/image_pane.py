@@ -213,7 +213,7 @@ class ImagePane(QWidget):
         return data
 
     def _drag_out(self) -> None:
-        """Start a drag of the image to another program, which ends when the user drops it."""
+        """Drag the image to another program. Returns when the user has dropped the image."""
         if self._image is None:
             return
         drag = QDrag(self)

@@ -205,7 +205,7 @@ _CACHE_SIZE = 1024
 
 
 class SampleStrip(QListWidget):
-    """Strip of samples.
+    """Horizontal list of samples, each with the thumbnails of its ground truth and its prediction.
 
     Signals:
         sample_chosen(int): the index of the selected sample.

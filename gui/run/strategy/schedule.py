@@ -89,7 +89,7 @@ class ScheduleDiagram(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `trace`. `devices` are the devices of the ranks, and `titles` their titles."""
+        """Show the measured schedule `trace`. `devices` are the devices of the ranks, and `titles` their titles."""
         if trace is self._trace and titles == self._titles:
             return
         self._trace, self._devices, self._titles = trace, devices, titles
@@ -232,7 +232,10 @@ class ScheduleDiagram(QWidget):
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, number)
 
     def _draw_axis(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
-        """Draw vertical grid lines with their times in milliseconds. The last one has the unit."""
+        """Draw vertical grid lines in `plot`, the rectangle of the actions, and their times in milliseconds below.
+
+        Only the last time has the unit.
+        """
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         ticks = compute_round_ticks(1000 * trace.span_s, int(plot.width() // 90))
@@ -246,7 +249,7 @@ class ScheduleDiagram(QWidget):
             painter.drawText(QPointF(max(plot.left(), left), plot.bottom() + metrics.ascent() + 2), text)
 
     def _draw_legend(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
-        """Explain the colors of the kinds of action that occur in the trace."""
+        """Explain the colors of the actions that occur in the trace, below `plot`, the rectangle of the actions."""
         kinds = {action.kind for actions in trace.ranks for action in actions}
         color = rank_color(self._devices, 0)
         metrics = painter.fontMetrics()

@@ -166,7 +166,7 @@ class RankBars(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `timed`. `devices` are the devices of the ranks, and `titles` their titles."""
+        """Show the measured times `timed`. `devices` are the devices of the ranks, and `titles` their titles."""
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles
@@ -222,7 +222,11 @@ class RankBars(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - sum(self._column_widths()) - 2), self.height())
 
     def _draw_legend(self, painter: QPainter, plot: QRectF, column_widths: list[int]) -> None:
-        """Draw the legend. If there are columns with numbers, each entry is the header of its column."""
+        """Draw the legend above `plot`, the rectangle of the bars.
+
+        If there are columns with numbers, each entry is the header of its column. `column_widths` is empty without
+        columns.
+        """
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         x = plot.right() if column_widths else plot.left()
@@ -242,7 +246,8 @@ class RankBars(QWidget):
     ) -> None:
         """Draw the title and the bar of a rank, with its times in columns or, without columns, in the bar.
 
-        The title of the slowest rank is bold.
+        The title of the slowest rank is bold. `plot` is the rectangle of the bars, and `column_widths` is empty without
+        columns.
         """
         scheme = theme.colors()
         color = rank_color(self._devices, rank)

@@ -197,7 +197,7 @@ def _create_switch(text: str, *, is_on: bool = False) -> BoolEditor:
 
 
 class ConvertResult(QWidget):
-    """Result of a conversion.
+    """View of the result of a conversion.
 
     Signals:
         more_requested(): the user wants to convert again.

@@ -234,7 +234,7 @@ _MAX_SIDE = 2048
 
 
 class PredictResult(QWidget):
-    """Result of predictions.
+    """View of the results of a prediction.
 
     Signals:
         more_requested(): the user wants to predict other files.

@@ -100,7 +100,7 @@ class SampleDetail(QWidget):
     def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
         """Show a sample, and request its image, its heat maps and its drawing.
 
-        It is stored in `file`, and is at `position` among the visible `rows` of the evaluation.
+        The sample is stored in `file`. Its row in the evaluation is at `position` among the visible `rows`.
         """
         if self._opened is None:
             return

@@ -36,7 +36,7 @@ _DELAY_MS = 300
 class Drawing(NamedTuple):
     """Images of a sample's ground truth and prediction.
 
-    An image that can't be shown is replaced by a text with the reason.
+    An image that can't be shown is replaced by a text with the reason. `sample` contains the captions.
     """
 
     truth: QImage | str

@@ -169,7 +169,7 @@ class SamplesPage(QWidget):
         return SampleFilter(true=true, predicted=predicted, wrong=self.wrong.isChecked(), sort=sort, only=marked)
 
     def _show_suspects(self) -> None:
-        """List the suspicious samples that are selected in the review bar, or all samples if none are."""
+        """List the suspicious samples that are selected in the review bar. If none are, apply the filter instead."""
         suspects, opened = self.review.suspects(), self._opened
         if suspects is None or opened is None:
             self._apply_filter()
@@ -294,7 +294,7 @@ class SamplesPage(QWidget):
 
 
 def _describe_filter_result(found: int, listed: int, total: int) -> str:
-    """Describe how many of `total` samples match the filter, and whether only some of them are listed."""
+    """Describe that `found` of `total` samples match the filter, and that only `listed` are shown if that is less."""
     if not found:
         return tr("No samples match.")
     if listed < found:

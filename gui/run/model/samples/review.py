@@ -281,7 +281,7 @@ def make_marks(
 
 
 def make_csv_rows(marks: Sequence[MarkedSample]) -> Iterator[list[str]]:
-    """Yield CSV rows with the marks of samples."""
+    """Yield a CSV row with the names of the columns, then a row for each of `marks`."""
     yield [*MarkedSample.__struct_fields__]
     for mark in marks:
         yield [getattr(mark, name) for name in MarkedSample.__struct_fields__]

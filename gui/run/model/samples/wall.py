@@ -179,7 +179,7 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.drawRect(rect.adjusted(2, 2, -2, -2))
 
     def _draw_lines(self, painter: QPainter, rect: QRect, top: int, index: Index) -> None:
-        """Draw the two lines of the caption below `top`, elided in the middle."""
+        """Draw the two lines of the caption below `top` in the item's rectangle `rect`, elided in the middle."""
         scheme, metrics = theme.colors(), painter.fontMetrics()
         for number, text in enumerate(index.data(CAPTION)):
             painter.setPen(QColor(scheme.muted if number else scheme.text))
