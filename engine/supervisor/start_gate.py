@@ -27,11 +27,10 @@ from engine.system.format import describe_exit
 
 POLL_S = 0.5
 """Seconds between polls of the queue."""
-GPU_CHECK_S = 3.0
-"""Maximum time to wait for GPUs to become usable, in seconds.
-
-NVML must wake them, and it still lists exited processes for a while.
-"""
+GPU_STATE_S = 3.0
+"""Maximum time to wait for the state of the GPUs, in seconds. NVML must wake them."""
+GPU_PROBLEM_S = 3.0
+"""Time in seconds that a run's GPUs have to become usable. NVML still lists exited processes for a while."""
 CPU_SAMPLER_DELAY_S = 2.0
 """Delay of the sampler's start in runs on the CPU, in seconds. Its start would slow their first steps."""
 
@@ -93,7 +92,7 @@ class StartGate:
             return
         now = time.monotonic()
         if self.has_slot and not self._is_gpu_check_done:
-            self._check_gpus(is_late=now > self._slot_since + GPU_CHECK_S)
+            self._check_gpus(now - self._slot_since)
         if now >= self._poll_at and self.failure is None:
             self._poll_at = now + POLL_S
             self._poll_queue(are_devices_named=are_devices_named)
@@ -125,17 +124,17 @@ class StartGate:
         elif are_devices_named and not self._needs_sampler:
             self._sampler.close()
 
-    def _check_gpus(self, *, is_late: bool) -> None:
+    def _check_gpus(self, waited_s: float) -> None:
         """Check if the run's GPUs are usable, and set `_is_gpu_check_done` if they are.
 
-        As long as they have problems or their state is unknown, the check is repeated. Once it `is_late`, the last one
-        counts: problems set `failure`, and GPUs whose state is unknown count as usable.
+        `waited_s` is the time since the run got its slot. Problems after `GPU_PROBLEM_S` set `failure`. GPUs whose state
+        is unknown after `GPU_STATE_S` count as usable. Until then, the check is repeated.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
         problems = gpu_problems(self._job, snapshot, find_installed_torch(), os.environ)
-        self._is_gpu_check_done = not problems and (is_known or is_late)
-        if problems and is_late:
+        self._is_gpu_check_done = not problems and (is_known or waited_s > GPU_STATE_S)
+        if problems and waited_s > GPU_PROBLEM_S:
             self.failure = Failed(cause=" ".join(map(str, problems)))
 
     def _prepare(self) -> None:

@@ -49,7 +49,7 @@ from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.run_state import BEFORE_END, HAS_WORKERS, TRANSITIONS, USES_GATE, RunState, Trigger
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
+from engine.supervisor.start_gate import GPU_STATE_S, StartGate
 from engine.system import linux, paths
 from engine.system.format import listed
 
@@ -362,11 +362,11 @@ class Supervisor:
     def _should_await_gpu_check(self) -> bool:
         """Return True if a restart must wait for a new snapshot, which shows the GPUs that remain.
 
-        The restart waits for at most `GPU_CHECK_S`.
+        The restart waits for at most `GPU_STATE_S`.
         """
         if self._state is not RunState.RESTARTING or not self._checks_lost_gpus:
             return False
-        return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
+        return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_STATE_S
 
     def _drop_lost_gpus(self) -> None:
         """Remove lost GPUs from the job before a restart, or end the run if that isn't possible.

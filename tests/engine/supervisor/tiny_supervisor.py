@@ -25,7 +25,7 @@ if __name__ == "__main__":
         shutdown.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
         limits = QUICK
     if "patient" in sys.argv:  # a busy machine may start the sampler slowly, and a run doesn't wait for it for long
-        start_gate.GPU_CHECK_S = 60.0
+        start_gate.GPU_STATE_S = 60.0
     tcp = "tcp" in sys.argv
     supervisor = Supervisor(run, job, worker="tiny_worker:run", modules=(), fork=fork, tcp=tcp, limits=limits)
     sys.exit(supervisor.run_to_end())
