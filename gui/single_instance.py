@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # QtNetwork is imported after the window's first frame, or fo
 TIMEOUT_S = 5.0
 """Seconds to wait for an open window, which may still be starting."""
 MAX_BYTES = 64 << 10
+"""Maximum bytes that are buffered for a request, whose only long part is a path."""
 _POLL_S = 0.05
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
 """Environment variables with tokens from the desktop that permit a window to take the focus."""

@@ -18,6 +18,7 @@ from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
 _REPORT_LIMIT_BYTES = 64 << 20
+"""Maximum length of a line. It is large, because a report contains example images."""
 
 
 class Inspector(JsonLinesProcess):

@@ -16,6 +16,7 @@ from gui.sources.background import await_exit
 from gui.translation import tr
 
 LINE_LIMIT_BYTES = 1 << 20
+"""Default maximum length of a line. A longer one is invalid output."""
 GOODBYE_S = 3.0
 """Maximum seconds to wait for a process that was asked to end."""
 

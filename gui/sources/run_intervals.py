@@ -267,6 +267,7 @@ def _end_execution(execution: Execution, last: AnyEvent | None) -> Execution:
 
 
 _END_BYTES = 1 << 16
+"""Bytes that are searched for the last event before an offset. A longer event counts as damaged."""
 
 
 def _decode_last_event(log: IO[bytes], offset: int) -> AnyEvent | None:

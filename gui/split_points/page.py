@@ -39,6 +39,7 @@ OTHER_SPLIT_POINTS = Problem(
 _TITLE = tr("Split points of the model")
 _MEASURING = tr("Measuring the model")
 _LINE_LIMIT_BYTES = 16 << 20
+"""Maximum length of a line. It is large, because a split has several values for each segment and rank."""
 
 
 class SplitPointsPage(TrialPage):

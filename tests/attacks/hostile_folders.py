@@ -374,9 +374,8 @@ def make_mat_of_sparse_layer() -> bytes:
     return stream.getvalue()
 
 
-def _make_ply(*elements: str, text: bool = False) -> bytes:
-    kind = "ascii" if text else "binary_little_endian"
-    return f"ply\nformat {kind} 1.0\n{chr(10).join(elements)}\nend_header\n".encode()
+def _make_ply(*elements: str) -> bytes:
+    return f"ply\nformat binary_little_endian 1.0\n{chr(10).join(elements)}\nend_header\n".encode()
 
 
 _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar label"
@@ -422,16 +421,19 @@ def _cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def make_zero_png(width: int, height: int, color: int = 0, depth: int = 8) -> bytes:
-    """Return a valid PNG whose pixels are all 0. Its size is about a thousandth of that of the pixels."""
+def make_zero_png(width: int, height: int, color: int = 0) -> bytes:
+    """Return a valid PNG of PNG's color type `color`, whose values are all 0, with 8 bits per value.
+
+    Its size is about a thousandth of that of the pixels.
+    """
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[color] * depth // 8)
+    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[color])
     squeeze = zlib.compressobj(9)
     packed = b"".join([squeeze.compress(row) for _ in range(height)]) + squeeze.flush()
-    head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 

@@ -81,8 +81,8 @@ class Window:
     def wait_for(self, name: str, role: str = "", patience_s: float = 60.0) -> Node:
         return wait_until(lambda: self.find(name, role), f"{role} “{name}”", patience_s)
 
-    def wait_for_end_of(self, name: str, role: str = "", patience_s: float = 60.0) -> None:
-        wait_until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", patience_s)
+    def wait_for_end_of(self, name: str, role: str = "") -> None:
+        wait_until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", 60.0)
 
     def get_description(self, name: str) -> str:
         """Return the accessible description of the object with this name, or "" if there is no such object."""
@@ -111,12 +111,12 @@ class Window:
         read = self._ask("focus")
         return Node.read(read) if read is not None else None
 
-    def wait_for_focus(self, name: str, patience_s: float = 30.0) -> Node:
+    def wait_for_focus(self, name: str) -> Node:
         def present() -> Node | None:
             node = self.get_focus()
             return node if node is not None and node.name == name else None
 
-        return wait_until(present, f"the keyboard on “{name}”, which is on {self.get_focus()},", patience_s)
+        return wait_until(present, f"the keyboard on “{name}”, which is on {self.get_focus()},", 30.0)
 
     def text_of(self, node: Node) -> str:
         return self._call(node, _TEXT, "GetText", "(ii)", 0, -1)
@@ -167,14 +167,14 @@ class Window:
         wait_until(move, "the acceptance of what is dragged")
         self._do(["xdotool", "mouseup", "1"])
 
-    def tab_to(self, name: str, key: str = "Tab") -> Node:
-        """Press Tab (or `key`) until the object with this name has the focus. Raise AssertionError if it never has."""
+    def tab_to(self, name: str) -> Node:
+        """Press Tab until the object with this name has the focus. Raise AssertionError if Tab doesn't reach it."""
         passed = []
-        for node in self.iterate_tab_stops(key):
+        for node in self.iterate_tab_stops():
             if node.name == name:
                 return node
             passed.append(str(node))
-        raise AssertionError(f"{key} doesn't reach “{name}”, but only {passed}")
+        raise AssertionError(f"Tab doesn't reach “{name}”, but only {passed}")
 
     def iterate_tab_stops(self, key: str = "Tab") -> Iterator[Node]:
         """Yield the focused object, then press Tab (or `key`) repeatedly and yield each object that gets the focus.

@@ -115,8 +115,8 @@ Open = Callable[..., Terminal]
 def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
     opened: list[Terminal] = []
 
-    def launch(rows: int = 30, columns: int = 100, *, gpus: int = 2, **environment: str) -> Terminal:
-        nvml_stub.write([make_gpu_profile(index, wave=1 if index == 0 else None) for index in range(gpus)])
+    def launch(rows: int = 30, columns: int = 100, **environment: str) -> Terminal:
+        nvml_stub.write([make_gpu_profile(0, wave=1), make_gpu_profile(1)])
         opened.append(Terminal(rows, columns, nvml_stub.environment | environment))
         return opened[-1]
 

@@ -54,8 +54,8 @@ def find_verdict_on(
     return find_verdict(history, Job.from_fields(**({"epochs": every * len(losses)} | fields)), outcome)
 
 
-def make_decaying_losses(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
-    return [floor + 2 * keeps**number for number in range(epochs)]
+def make_decaying_losses(epochs: int) -> list[float]:
+    return [0.3 + 2 * 0.8**number for number in range(epochs)]
 
 
 def test_falling_loss_asks_for_more_epochs() -> None:

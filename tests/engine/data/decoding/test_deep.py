@@ -29,11 +29,10 @@ def values(seed: int, bands: int = 1, top: int = 4095) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, top + 1, shape, np.uint16)
 
 
-def pnm(array: np.ndarray, largest: int = 65535) -> bytes:
+def pnm(array: np.ndarray) -> bytes:
     kind = b"P5" if array.ndim == 2 else b"P6"
-    return (
-        kind + b"\n# by a test\n%d %d\n%d\n" % (array.shape[1], array.shape[0], largest) + array.astype(">u2").tobytes()
-    )
+    height, width = array.shape[:2]
+    return kind + b"\n# by a test\n%d %d\n65535\n" % (width, height) + array.astype(">u2").tobytes()
 
 
 def npy(array: np.ndarray) -> bytes:

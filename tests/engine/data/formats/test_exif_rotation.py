@@ -25,9 +25,9 @@ SPLITS = {"train": 4, "val": 2}
 QUARTERS = (5, 6, 7, 8)
 
 
-def write_turned_image(path: Path, orientation: int, drawn: DrawnImage = RAW) -> Path:
-    """Write the image `drawn` with an EXIF orientation, but without rotating its pixels. Return `path`."""
-    with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
+def write_turned_image(path: Path, orientation: int) -> Path:
+    """Write the image `RAW` with an EXIF orientation, but without rotating its pixels. Return `path`."""
+    with Image.open(draw(path.with_suffix(".png"), RAW)) as image:
         exif = Image.Exif()
         exif[0x0112] = orientation
         image.save(path, quality=95, exif=exif)
@@ -35,13 +35,11 @@ def write_turned_image(path: Path, orientation: int, drawn: DrawnImage = RAW) ->
     return path
 
 
-def voc(
-    folder: Path, orientation: int, *, size: bool = True, drawn: DrawnImage = RAW, annotated: DrawnImage | None = None
-) -> Path:
+def voc(folder: Path, orientation: int, *, size: bool = True, annotated: DrawnImage = RAW) -> Path:
     for split, count in SPLITS.items():
         for number in range(count):
-            write_turned_image(path := folder / "images" / split / f"{number}.jpg", orientation, drawn)
-            text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(annotated or drawn, size=size))
+            write_turned_image(path := folder / "images" / split / f"{number}.jpg", orientation)
+            text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(annotated, size=size))
     return folder
 
 

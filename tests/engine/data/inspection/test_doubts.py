@@ -31,10 +31,10 @@ def find_warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
     return [problem for problem in report.problems if phrase in problem.message]
 
 
-def write_class_folders(folder: Path, *names: str, count: int = 8) -> Path:
-    """Write `count` random images into each of the class folders `names`, all of them different. Return `folder`."""
+def write_class_folders(folder: Path, *names: str) -> Path:
+    """Write eight random images into each of the class folders `names`, all of them different. Return `folder`."""
     for label, name in enumerate(names):
-        for number in range(count):
+        for number in range(8):
             write_noise(folder / name / f"{number}.png", seed=100 * label + number)
     return folder
 
