@@ -76,7 +76,7 @@ def metric_value(value: float, *, percent: bool, decimals: int = 1, sign: str = 
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
-    """Join names as "a, b and c", with `word` before the last one.
+    """Join names as "a, b and c", with `word` before the last one. There must be at least one name.
 
     If there are more than `most` names, the text ends with "and 3 more".
     """
@@ -103,10 +103,10 @@ def describe_exit(exit_code: int) -> str:
 
 
 def _describe_signal(number: int) -> str:
-    """Return the name of a signal, such as "SIGTERM (signal 15)", and for SIGKILL its likely cause."""
+    """Return the name of a signal, such as "SIGTERM (signal 15)" or "signal 40", and for SIGKILL its likely cause."""
     try:
         name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
+    except ValueError:  # real-time signals have no names
+        return f"signal {number}"
     cause = "; if nobody sent it, the system was out of memory" if number == 9 else ""
     return f"{name} (signal {number}){cause}"
