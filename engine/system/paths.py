@@ -215,10 +215,11 @@ def is_only_writable_by_user(file: Path) -> bool:
 def runtime_folder() -> Path:
     """Return a private folder (mode 0700) for sockets, with a short path if possible. It is created if it is missing.
 
-    Candidates that belong to other users are skipped.
+    Candidates that belong to other users are skipped. If all do, the folder is in Footplate's home folder.
 
     Raises:
-        PermissionError: All candidates belong to other users.
+        PermissionError: The folder in the home folder is a link, or belongs to another user.
+        OSError: The folder can't be created.
     """
     for folder in _list_runtime_folders():
         with suppress(OSError):

@@ -40,9 +40,9 @@ class Agreement:
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
         """Send this rank's requests, and return those that any rank sent in the previous call.
 
-        All ranks must call it together, with the same `at_once`.
         With `at_once`, or if the result contains a stop or a checkpoint, the requests of this call are included in the
-        result, too. A request that was already sent in the previous call is not sent again.
+        result, too. A request that was already sent in the previous call is not sent again. All ranks must call it
+        together, with the same `at_once`.
         """
         if self._is_alone:
             return requests

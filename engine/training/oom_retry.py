@@ -124,7 +124,7 @@ class ResilientStep:
         return result
 
     def _reset_step(self) -> None:
-        """Restore the gradients, buffers and random states from the beginning of the step."""
+        """Clear the gradients, restore the buffers and random states from the start of the step, and stop compiling."""
         self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None

@@ -67,10 +67,11 @@ SplitName = Literal["train", "val"]
 
 
 def should_use_processes(samples: SampleSet, loads: int) -> bool:
-    """Return True if separate processes would load `samples` faster. A run loads `loads` samples in total.
+    """Load some samples, and return True if separate processes would load `samples` faster than threads.
 
     This is so if a user-defined class takes much processor time and blocks other threads when it loads samples. A copy
-    of the dataset must also fit into the free memory.
+    of the dataset must also fit into the free memory. `loads` is the number of samples that this rank loads in the run.
+    Always False for classes of `engine`, and on systems other than Linux.
     """
     if sys.platform != "linux" or type(samples).__module__.partition(".")[0] == "engine":
         return False

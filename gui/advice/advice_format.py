@@ -49,7 +49,10 @@ def format_speed(candidate: Candidate) -> str:
 
 
 def describe_interval(candidate: Candidate) -> str:
-    """Describe the confidence interval of the speed, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
+    """Describe the confidence interval of the speed, as in "Between 1,214 and 1,254 images/s, from 40 steps".
+
+    Return "" if it is unknown.
+    """
     if candidate.low is None or candidate.high is None:
         return ""
     return tr("Between {low} and {high} images/s, from {timed_steps}").format(

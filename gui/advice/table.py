@@ -150,7 +150,7 @@ class AdviceModel(ColumnModel):
 
 
 class AdviceTable(RowView):
-    """Table of candidates, with a bar below each speed. Its height fits its rows, so that it never scrolls."""
+    """Table of candidates, with a bar below each speed. Its height fits its rows, up to `_MAX_ROWS` of them."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class AdviceTable(RowView):
         self._fit()
 
     def _fit(self) -> None:
-        """Fit the name column to its texts, within limits, and the height to the rows."""
+        """Fit the name column to its texts, within limits, and the height to up to `_MAX_ROWS` rows."""
         needed = self.sizeHintForColumn(NAME) + 2 * PAD
         widest = round(_NAME_FRACTION * self.viewport().width())
         self.setColumnWidth(NAME, max(theme.scale_pixels(_MIN_NAME_WIDTH), min(needed, widest)))

@@ -184,7 +184,10 @@ class Alerts(QObject):
         return self._rules
 
     def set_rule(self, rule: Rule) -> None:
-        """Set and save the rule for its kind of alert. `rule` must be valid."""
+        """Set and save the rule for its kind of alert, and emit `rules_changed` if it differs. `rule` must be valid.
+
+        If anything except the notification has changed, active alerts of this kind end.
+        """
         previous_rule = self._rules[rule.kind]
         if rule == previous_rule:
             return

@@ -61,7 +61,7 @@ def list_packages() -> list[Package]:
 def find_license(dist: Distribution) -> str:
     """Return the name of a package's license, or "" if it is unknown.
 
-    It is read from the SPDX expression, the license field or the classifiers.
+    It is read from the first of these that exists: the SPDX expression, a short license field, the classifiers.
     """
     metadata = dist.metadata.json
     # Old versions of setuptools write this for a missing license.

@@ -164,7 +164,7 @@ class RecentDatasets:
             return []
 
     def add(self, folder: str) -> None:
-        """Move a folder to the start of the list, and save the list."""
+        """Add a folder at the start of the list, or move it there, and save the list."""
         folders = self.read_folders()
         if folder and folders[:1] != [folder]:
             folders = [folder, *(each for each in folders if each != folder)][:MAX_DATASETS]

@@ -69,7 +69,7 @@ class ReportDialog(QDialog):
         QTimer.singleShot(1000 * _REPORT_TIMEOUT_S, self, self._process.kill)
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """End the command and delete its files."""
+        """End the command and delete its files if the dialog is closed, not if it is minimized with its window."""
         super().hideEvent(event)
         if not event.spontaneous():  # the dialog is closed, not minimized with its window
             self._process.blockSignals(True)

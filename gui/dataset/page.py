@@ -286,7 +286,7 @@ class DatasetPage(QWidget):
         return [example.sample for example in examples if example.sample is not None and _can_render(example)]
 
     def _discard_rendered(self) -> None:
-        """Remove the images that were rendered for another job."""
+        """Cancel the rendering, and remove the images that were rendered for an earlier job."""
         self._render_timer.stop()
         self.renderer.cancel()
         self._rendered.clear()
@@ -295,7 +295,7 @@ class DatasetPage(QWidget):
         self.render_problem.show_problems(())
 
     def _render(self) -> None:
-        """Render the training images of the job, unless the page is hidden or the job is invalid."""
+        """Start rendering the job's training images, or show that the job is invalid. Wait while the page is hidden."""
         if not self.isVisible():
             self._is_rendering_requested = False  # so that the images are requested when the page is shown
         elif self._job is None:

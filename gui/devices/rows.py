@@ -123,7 +123,10 @@ class GpuRow(DeviceRow):
         )
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """Show the most important warning about the GPU. Without a warning, show its user, or else its memory use."""
+        """Show the warnings about the GPU, and if it is asleep. Otherwise, show which programs use it.
+
+        If no program uses it either, show the used memory. The tool tip contains all of these facts.
+        """
         notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         warning = join_states(notable_states)
         user = device_format.current_user()

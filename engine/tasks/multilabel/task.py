@@ -58,7 +58,7 @@ class MultiLabelMetric(Metric):
         self.add_rows(torch.cat([probabilities, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics by id. mAP and mean F1 are means over the labels that occur."""
+        """Return the metrics by id, or {} without samples. mAP and mean F1 are means over the labels that occur."""
         count, loss_sum, accuracy_sum = self.counters[:_SUMS].tolist()
         if not count:
             return {}

@@ -68,7 +68,8 @@ def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Wr
     """Write `content` to `path` with torch.save and a checksum. Return the file's size, the duration and the checksum.
 
     Even after a power failure, the file at `path` is either the previous one or complete. If `previous_name` is given,
-    the previous file is kept under this name. Raises CheckpointError.
+    the previous file is kept under this name. On a file system without hard links, `path` may then be missing after a
+    power failure. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _get_partial_path(path)

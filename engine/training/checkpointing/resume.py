@@ -98,7 +98,10 @@ class Checkpoint:
         return is_equal and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
-        """Return messages to the user about the position at which the job resumes."""
+        """Return messages to the user about a damaged checkpoint and the position at which the job resumes.
+
+        `steps` is the number of steps per epoch. After `restore_accumulation`, a message about memory is included.
+        """
         content, progress = self._content, self.progress(steps)
         remarks = list(self._memory_warnings)
         if self.path != self._requested:
