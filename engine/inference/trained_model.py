@@ -327,7 +327,7 @@ def read_training(run: RunFolder) -> TrainingFacts:
 
 @contextmanager
 def convert_errors() -> Iterator[None]:
-    """Convert errors of tasks and datasets inside the context to CannotLoad."""
+    """Context manager that converts errors of tasks and datasets in its block to CannotLoad."""
     try:
         yield
     except TaskError as error:

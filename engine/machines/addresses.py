@@ -27,7 +27,7 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the address of this machine from which connections to another machine would start.
+    """Return the address of this machine from which connections to `machine` would start.
 
     No data is sent. Raises OSError.
     """

@@ -25,7 +25,7 @@ _DECODER = msgspec.json.Decoder(Snapshot)
 
 
 def snapshot() -> Snapshot:
-    """Return the current state of the devices. Raises OSError or subprocess.SubprocessError."""
+    """Return the current state of this machine's devices. Raises OSError or subprocess.SubprocessError."""
     done = run_child([*_SAMPLER, "--once"], timeout_s=_SNAPSHOT_TIMEOUT_S, cwd=str(paths.PACKAGES))
     done.check_returncode()
     try:

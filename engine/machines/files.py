@@ -101,7 +101,8 @@ class FileTransfers:
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
         """Queue a file for fetching, even during an earlier transfer of it, since it may have changed.
 
-        `saved` is the event that announced the file, if it is a last.pt.
+        `path` is its path in the run folder. `on_done` is called with the reason for a failure, or "". `saved` is the
+        event that announced the file, if it is a last.pt.
         """
         if is_inside(path):
             self._submit(_Transfer(path=path, on_done=on_done, saved=saved))
@@ -111,7 +112,8 @@ class FileTransfers:
     def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
         """Queue a file for sending. Its content is not sent if the machine already has it.
 
-        `path` is its path on the machine, and `sha256` is a function that waits for the digest of `source`.
+        `path` is its path on the machine, and `sha256` is a function that waits for the digest of `source`. `on_done`
+        is called with the reason for a failure, or "".
         """
         self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
 

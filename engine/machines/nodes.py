@@ -444,7 +444,10 @@ class Nodes:
                 self._end_workers(node)
 
         def fetch(path: str, machines: list[Node], error: str) -> None:
-            """Fetch a file from the first of `machines`. If that fails, try the next one."""
+            """Fetch a file from the first of `machines`. If that fails, try the next one.
+
+            `error` is the reason why the previous attempt failed. It is reported if no machine is left.
+            """
             if not machines:
                 on_copied(error)
                 return

@@ -28,9 +28,9 @@ def list_metrics(metric: object) -> list[Any]:
 
 
 def disable_sync(metric: nn.Module) -> None:
-    """Prevent `compute` from merging states.
+    """Prevent `compute` of a metric from merging states.
 
-    Until `load_merged` is called, it returns the value for this rank's batches.
+    Until `load_merged` is called, `compute` returns the value for this rank's batches.
     """
     for module in list_metrics(metric):
         module.distributed_available_fn = bool  # returns False without arguments

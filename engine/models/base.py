@@ -74,7 +74,7 @@ class Model(NamedTuple):
             for the task's defaults.
         weights: Source of pretrained weights, or None.
         own_loss: True if the model computes its own losses for segmentation.
-        extra: Extra of Footplate that the model needs, or "".
+        extra: Optional dependency of Footplate (extra of its package) that the model needs, or "".
         published: Accuracy of `weights` with its source, or "".
     """
 

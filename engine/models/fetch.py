@@ -54,7 +54,7 @@ class CannotFetch(Exception):  # noqa: N818
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     """Return the file with pretrained weights, after downloading it if it is not on this machine. Raises CannotFetch.
 
-    `on_progress` is called during the download.
+    During the download, `on_progress` is called with the number of downloaded bytes and the total, or None if unknown.
     """
     cached = find_weights(weights).path
     if cached:
@@ -281,7 +281,10 @@ def main(argv: list[str]) -> int:
     reported = 0.0
 
     def report(done: int, total: int | None) -> None:
-        """Write the progress of the download, at most once per `PROGRESS_INTERVAL_S` and when it is complete."""
+        """Write the progress of the download, given the downloaded bytes and the total.
+
+        Nothing is written within `PROGRESS_INTERVAL_S` of the last time, unless the download is complete.
+        """
         nonlocal reported
         now = time.monotonic()
         if now >= reported + PROGRESS_INTERVAL_S or done == total:

@@ -138,7 +138,8 @@ def _measure_map_sides(model: nn.Module, channels: int, image_size: int) -> dict
 def _try_to_run(model: nn.Module, images: Tensor) -> bool:
     """Run a model on `images`, and return True if it raises no error.
 
-    The result is False for models that need targets, or numbers that don't exist on the meta device.
+    The result is False for models that need targets, or that read values of tensors, which don't exist on the meta
+    device.
     """
     try:
         with torch.no_grad():

@@ -57,7 +57,10 @@ class TensorDetector(nn.Module):
 
     @abstractmethod
     def compute_predictions(self, inputs: Tensor) -> Tensor:
-        """Return the detections in images, float32 [n, k, 6 or 6 + s * s]."""
+        """Return a fixed number of detections for each image, float32 [n, k, 6 or 6 + s * s].
+
+        The columns are the box x1, y1, x2, y2, the score, the class and, for detectors with masks, s * s mask values.
+        """
 
     @abstractmethod
     def detect(self, inputs: Tensor) -> Detections:

@@ -237,7 +237,7 @@ def resize_positions(name: str, state: State, size: int) -> State:
 def _describe_error(error: BaseException) -> str:
     """Return the first line of the message of an error that reading a weights file raised.
 
-    torch's own message is replaced if the file is not a torch file, because it recommends unsafe loading.
+    If the file is not a torch file, torch's message would recommend unsafe loading. It is therefore replaced.
     """
     if isinstance(error, pickle.UnpicklingError | LookupError | EOFError):
         return "it is not a torch file, or contains more than tensors and plain values"

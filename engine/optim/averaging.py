@@ -34,7 +34,7 @@ class Averages:
 
     @torch.no_grad()
     def restart(self, averages: Iterable[Tensor | None]) -> None:
-        """Set each average to the item of `averages` at its position, or to the current weight where that is None."""
+        """Set each average to the item of `averages` at its position, or to the current weight if the item is None."""
         for tensor, weight, new_average in zip(self.tensors, self._weights, averages, strict=True):
             tensor.copy_(weight if new_average is None else new_average)
 

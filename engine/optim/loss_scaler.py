@@ -29,7 +29,10 @@ class AgreedScaler(GradScaler):
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale, and find out together with the other ranks whether all are finite."""
+        """Divide the gradients by the scale, and record whether the gradients on all ranks are finite.
+
+        All ranks call it together.
+        """
         scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)

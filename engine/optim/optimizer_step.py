@@ -211,7 +211,7 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _clip_gradients(self, limit: float) -> None:
-        """Clip the gradients by their norm over all ranks.
+        """Scale the gradients so that their norm over all ranks is at most `limit`. All ranks call it together.
 
         The result equals that of torch.nn.utils.clip_grad_norm_ for the plain model. On a single rank, it is
         bit-identical.

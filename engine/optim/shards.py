@@ -27,7 +27,7 @@ def pack_qkv(rows: Tensor, ranks: int) -> Tensor:
 
 
 def unpack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Return rows that `pack_qkv` has reordered for this number of `ranks` in their original order."""
+    """Return rows in their original order, given the result of `pack_qkv` for the same number of `ranks`."""
     return rows.unflatten(0, (ranks, _QKV, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 

@@ -94,8 +94,8 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
     """Return the rank, within a replica of the model, that computes each pipeline stage.
 
     Each of the `devices` has one stage, except under two schedules. Interleaved 1F1B assigns `per_device` stages to
-    each device, round-robin (`INTERLEAVED_STAGES` if it is None). ZBV assigns two stages to each
-    device, first in ascending and then in descending order of devices.
+    each device, round-robin (`INTERLEAVED_STAGES` if it is None). ZBV assigns two stages to each device, first in
+    ascending and then in descending order of devices.
     """
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))

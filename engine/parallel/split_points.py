@@ -180,8 +180,8 @@ def find_best_points(split: ModelSplit) -> tuple[str, ...]:
 
     If the split is `phased`, the time is that of the slowest forward passes plus that of the slowest backward passes.
     The current split points of `split` are ignored. The docstring of `balancing.divide` explains when the result is the
-    optimum. Raises CannotSplit if there are too few possible split points. If no split fits into memory, the error
-    names the memory that is needed.
+    optimum. Raises CannotSplit if the model has fewer possible split points than its stages need. If no split fits into
+    memory, the error names the memory that is needed.
     """
     needed, points = len(split.stage_ranks) - 1, len(split.segments) - 1
     if points < needed:

@@ -299,7 +299,10 @@ class Group:
             self._shutdown = Shutdown(self.workers, orderly_s=FAILED_S, message=Stop())
 
     def _kill_lingering(self) -> None:
-        """Stop workers that have finished but do not exit, for example because a thread of a library is running."""
+        """Start to stop workers that have closed their channels, but have not exited after `LINGER_S`.
+
+        This may happen because a thread of a library is running.
+        """
         is_any_open = any(worker.channel is not None for worker in self.workers)
         if self._shutdown is not None or not self.workers or is_any_open:
             return

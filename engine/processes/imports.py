@@ -31,9 +31,10 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Import modules without starting a thread that remains. The process can fork afterwards.
+    """Import modules without starting a thread that remains, so that the process can fork afterwards.
 
-    The garbage collector ignores all objects that exist then.
+    torch's compile caches are set to private folders before. The garbage collector ignores all objects that exist after
+    the imports.
     """
     compile_cache.use_private_folders()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.

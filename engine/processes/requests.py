@@ -74,7 +74,10 @@ def _is_output_read() -> bool:
 
 
 def _execute(request_type: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
-    """Read a request from standard input, and return the result of `carry_out`, or the problems."""
+    """Read a request from standard input, and return the result of `carry_out`, or the problems as `Refused`.
+
+    `send` is passed on to `carry_out`, which may send messages with it.
+    """
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=request_type)
     except NOT_DECODED as error:

@@ -24,15 +24,19 @@ It also applies to a rank that no other rank waits for.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits for ranks in seconds. A rank that exceeds one of them counts as hanging.
+    """Time limits for ranks in seconds.
 
-    - `silent`: it sends no message, while other ranks do.
-    - `silent_preparing`: the same before the training, when imports and user code may block the interpreter.
-    - `silent_warning`: no rank sends a message.
-    - `stopped`: it is suspended by a signal.
-    - `stuck`: all ranks send messages but make no progress. If `stuck_steps` times the longest step takes longer, that
-      time applies instead.
-    - `first_step`: the same before a step has been timed, and before the first message of a worker.
+    - `silent`: A rank hangs if it sends no message for this time while other ranks do.
+    - `silent_preparing`: The value of `silent` before the training, when imports and user code may block the
+      interpreter.
+    - `silent_warning`: The user is warned if no rank sends a message for this time. Several ranks hang after
+      `PATIENCE_FACTOR` times as long.
+    - `stopped`: A rank hangs if a signal has suspended it for this time.
+    - `stuck`: The user is warned if all ranks send messages but make no progress for this time, or for `stuck_steps`
+      times
+      the longest step, if that is longer. `HangWatch._get_failure_limit` determines when they hang.
+    - `first_step`: The value of `stuck` before a step has been timed, and of `silent` before a worker's first
+      heartbeat.
     """
 
     silent: float = 10.0

@@ -50,8 +50,8 @@ class StrategyError(ValueError):
 class ResolvedJob:
     """Job with final values for automatic settings, and facts about its training.
 
-    Two settings may still be automatic: `compile`, which is chosen after the model is wrapped, and a setting for which
-    the run was stopped while its values were tried out.
+    Two settings may still be automatic: `compile`, which is chosen after the model is wrapped, and the memory format,
+    if the run was stopped while formats were tried out.
 
     Attributes:
         job: Job with the final values.

@@ -154,7 +154,7 @@ def split_batches(batches: Iterable[Batch | None], count: int) -> Iterator[Batch
 
 
 def sum_results(results: Sequence[StepResult]) -> StepResult:
-    """Sum the results of the parts of a step."""
+    """Return the sums of the results of the parts of a step. Values that are None are left out."""
     return results[0] if len(results) == 1 else StepResult(*map(_sum_present, zip(*results, strict=True)))
 
 

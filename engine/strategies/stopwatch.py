@@ -21,7 +21,7 @@ SAMPLES_PER_S = 20.0
 
 
 class _Mark(NamedTuple):
-    """End of a part of a step on a GPU."""
+    """CUDA event that marks the end of a part of a step on a GPU."""
 
     part: TimedPart
     event: torch.cuda.Event

@@ -60,7 +60,7 @@ class Sampler:
         self._devices = tuple(device for device in self._devices if device not in devices)
 
     def tick(self) -> None:
-        """Start the child process if its start is due."""
+        """Start the child process if the time of its scheduled start has come."""
         if self._start_at is not None and time.monotonic() >= self._start_at:
             self._start_at = None
             self._start()

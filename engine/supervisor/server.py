@@ -245,9 +245,11 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client if the maximum number is reached. Returns False if none can be disconnected.
+        """Return True if another client can be accepted, after disconnecting a client if the maximum number is reached.
 
-        There are separate limits for clients that only send commands (`commands_only`) and for those that read events.
+        There are separate limits for clients that only send commands (`commands_only`), of which the oldest is
+        disconnected, and for those that read events. Of these, the one that stopped reading first is disconnected, if
+        any has for `STALLED_S`.
         """
         clients = [
             client

@@ -226,7 +226,7 @@ class Supervisor:
             print(f"Clients can't find this run: {error}", flush=True)
 
     def _advance(self) -> None:
-        """Poll the start gate, workers, machines and clients, and enter the next state of the run if it is due."""
+        """Poll the start gate, workers, machines and clients. Enter the run's next state if its conditions are met."""
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
             if not is_pending or time.monotonic() > self._state_since + GPU_NAMES_TIMEOUT_S:

@@ -191,7 +191,7 @@ def _find_source_kind(job: Job, run: Path) -> Kind:
 
 
 def _count_samples(sources: Sources, job: Job) -> int:
-    """Return the number of samples. A custom task counts those in its folder; for other tasks, each file is a sample."""
+    """Return the number of samples: those in the folder of a custom task, otherwise the number of source files."""
     if sources.kind == "folder":
         return len(open_folder_samples(TASKS[job.task], job, sources.files[0]))
     return len(sources.files)

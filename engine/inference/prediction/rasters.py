@@ -28,7 +28,7 @@ _TIFF_ASCII = 2
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file atomically: `write` creates it at a temporary path, and it is then moved to `path`.
 
-    Raises OSError and the errors of `write`. In that case, no files are left behind.
+    Raises OSError and the errors of `write`. After an error, no files are left behind.
     """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)

@@ -169,10 +169,12 @@ class ResultWriter:
     def _iterate_mask_bands(
         self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None
     ) -> Iterator[Bytes]:
-        """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.
+        """Yield the bands of the output plane, uint8 [n, w], that belong to the bands of the probability maps `maps`.
 
-        `counts[c]` is the number of pixels of class c. If the model predicts lines, `counts[1]` is the number of pixels
-        on lines, and `counts[0]` is the number of other pixels.
+        The plane contains the most likely class of each pixel, or if the model predicts lines, the probability in gray
+        levels. The pixels are also counted: `counts[c]` becomes the number of pixels of class c. For lines, `counts[1]`
+        is the number of pixels on lines, and `counts[0]` is the number of other pixels. Pixels that `no_data` masks get
+        the class `NO_CLASS`.
         """
         first = 0
         for band in maps:

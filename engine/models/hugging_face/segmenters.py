@@ -105,7 +105,10 @@ class HubSegmenter(HubModel):
         return None if hasattr(self, "grid_size") else super().size_limits
 
     def adapt_weights(self, state: weights.State) -> weights.State:
-        """Resize the position embeddings to the model's grid, if it has one."""
+        """Return the weights `state` with the position embeddings resized to the model's grid of patches.
+
+        Models without such a grid need no change.
+        """
         name = "embeddings.position_embeddings.weight"
         if not hasattr(self, "grid_size") or name not in state:
             return state
@@ -172,7 +175,10 @@ class InstanceSegmenter(HubSegmenter):
         return torch.cat([*columns, mask_values], 1).unflatten(0, class_scores.shape)
 
     def detect(self, inputs: Tensor) -> Detections:
-        """Return the best class of each query with the box around its mask. Class 0 is the background."""
+        """Return the best class and score of each query and the box around its mask, in a dict for each image.
+
+        The keys are those of torchvision's detectors, and class 0 is the background.
+        """
         outputs = self.call_library(inputs)
         detections = []
         for logits, masks in zip(outputs.class_queries_logits.float(), outputs.masks_queries_logits, strict=True):
@@ -219,7 +225,10 @@ def _compute_mask_probabilities(logits: Tensor, inputs: Tensor) -> Tensor:
 
 
 def compute_boxes(masks: Tensor) -> Tensor:
-    """Return the boxes around masks, bool [k, h, w], as float [k, 4]. The box of an empty mask is 0."""
+    """Return the boxes around masks, bool [k, h, w], as x1, y1, x2, y2 in pixels, float [k, 4].
+
+    The box of an empty mask consists of zeros.
+    """
     sides = []
     for axis in (1, 2):  # columns and rows
         positions = torch.arange(1, masks.shape[3 - axis] + 1, device=masks.device)

@@ -308,10 +308,16 @@ def _describe_segmenter(
     semantic: bool,
     **overrides: Any,
 ) -> Model:
-    """Return the description of a model for semantic segmentation if `semantic` is True, otherwise for instances.
+    """Return the description of a model from transformers for semantic or instance segmentation.
 
-    `library` is "Mask2Former" or "Eomt". `published` is an accuracy and the name of its model zoo. `overrides` has
-    additional fields of the model or of its weights.
+    Args:
+        library: "Mask2Former" or "Eomt".
+        title: Name of the model for users.
+        config: Arguments of its configuration in transformers.
+        repository: Repository with its weights on the Hugging Face Hub.
+        published: Accuracy of the weights and the name of the model zoo that states it.
+        semantic: True for semantic segmentation, False for instance segmentation.
+        overrides: Additional fields of the model or of its weights.
     """
     overrides |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
     kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
@@ -324,7 +330,8 @@ def _describe_mask2former(size: str, blocks: int, dataset: str, accuracy: str, *
     """Return the description of a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
     `size` is the size of the Swin, such as "tiny". `dataset` is the part of the repository's name that states the
-    dataset and the task of the weights, and `accuracy` is their published accuracy.
+    dataset and the task of the weights, and `accuracy` is their published accuracy. `overrides` has additional fields
+    of the model.
     """
     config = {
         "backbone_config": {

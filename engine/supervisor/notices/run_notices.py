@@ -94,7 +94,7 @@ class RunNotifier:
         """Running processes that each send one notification."""
 
     def on_event(self, event: AnyEvent) -> None:
-        """Record the progress, and send a notification if the event is a reason for one."""
+        """Record the progress, and send a notification if the run restarts, has ended or has failed."""
         if isinstance(event, _PROGRESS):
             self._progress_at, self._watchdog_warning, self._is_stall_reported = self._clock(), "", False
         match event:

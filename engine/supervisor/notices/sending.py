@@ -125,7 +125,10 @@ def _start_command(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]
 
 
 def _describe_problem(code: int | None, output: str, timeout_s: float) -> str:
-    """Describe a failed command. `code` is its exit code, or None if it was killed after `timeout_s`."""
+    """Describe a failed command, or return "" if it succeeded.
+
+    `code` is its exit code, or None if it was killed after `timeout_s`. `output` is the end of its output.
+    """
     if code == 0:
         return ""
     last = f"Its last line: {output.splitlines()[-1]}" if output else "It printed nothing."
