@@ -240,7 +240,7 @@ def _find_split_points(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """Return the catalogue as the content of its file, whose lines make diffs readable.
+    """Return the catalogue as the JSON text of its file, indented so that diffs are readable.
 
     Large tables have one line per model.
     """

@@ -18,7 +18,10 @@ from engine.supervisor.restart_policy import world_size
 
 
 def import_for(job: Job) -> None:
-    """Import the modules that the workers of `job` need, so that workers forked from this process have them already."""
+    """On Linux, import the modules that the workers of `job` need, so that workers forked from here have them already.
+
+    Elsewhere, do nothing, since workers are not forked.
+    """
     if sys.platform == "linux":
         import_all(modules_for(world_size(job)))
 

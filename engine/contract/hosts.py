@@ -67,7 +67,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def environment_command(self) -> list[str]:
-        """Start of a command line that sets these environment variables with `env`, or [] if there are none."""
+        """Start of a command line that sets the machine's environment variables with `env`, or [] if there are none."""
         return ["env", *self.environment] if self.environment else []
 
     def command(self, *arguments: str) -> list[str]:

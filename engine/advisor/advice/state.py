@@ -24,7 +24,7 @@ _PARTS = ("start", "step", "data", "validation")
 
 
 class LeftOutSetup(NamedTuple):
-    """Setup that is not tried, with the kind of the reason and a sentence."""
+    """Setup that is not tried, with the kind of the reason, and the reason in a sentence."""
 
     kind: SkipReason
     setup: Setup

@@ -1,4 +1,4 @@
-"""Requests to the advisor's workers, which are files in the folder of a trial, and the workers' results."""
+"""Data in the files of a trial's folder: the request to the advisor's workers, and the workers' results."""
 
 from __future__ import annotations
 
