@@ -1,4 +1,4 @@
-"""Worker for the learning rate finder, which starts the job's training with an increasing rate."""
+"""Worker for the learning rate finder, which runs the first steps of the job's training with an increasing rate."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def parse_metrics(content: bytes) -> tuple[Measure, ...]:
 
 
 def _is_task_base(base: ast.expr) -> bool:
-    """Return True if a base class in a class definition is `BASE`, as a plain name or an attribute of a module."""
+    """Return True if `base`, a base class in a class definition, is named `BASE`, with or without its module."""
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 

@@ -91,7 +91,10 @@ def _list_base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
 
 
 def _switch_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
-    """Return a copy of the job with another strategy. Fields that the new strategy doesn't use get their defaults."""
+    """Return a copy of the job with another strategy and other devices.
+
+    Fields that the new strategy doesn't use get their defaults.
+    """
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")  # all strategies have it, so they do not list it
     # The requested split points suit only the requested stages.

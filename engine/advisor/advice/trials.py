@@ -30,9 +30,9 @@ def _create_trial_job(job: Job) -> Job:
 
 
 def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
-    """Measure the sizes of the job's model and data on its first device.
+    """Measure the sizes of the job's model and data on its first device, in a worker.
 
-    Returns the failure if the worker fails, and None after `timeout_s`.
+    Returns the failure if the worker fails, and None if it takes longer than `timeout_s` seconds.
     """
     single = load_catalogue().recommended_strategy().id
     alone = _create_trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
@@ -100,7 +100,7 @@ def _run_trial(
 ) -> list[RankMeasurements] | Failed | None:
     """Run a trial, and return the measurements of all ranks.
 
-    Return the failure of a rank, or None after `timeout_s`.
+    Returns the failure instead if a rank fails, or None if the trial takes longer than `timeout_s` seconds.
     """
     write_request(folder, request)
     try:

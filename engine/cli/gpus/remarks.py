@@ -1,4 +1,4 @@
-"""Numbers of GPUs in the terminal, and remarks on the GPUs' state."""
+"""Numbers by which the terminal shows GPUs, and remarks on the GPUs' state."""
 
 from __future__ import annotations
 

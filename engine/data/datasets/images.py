@@ -317,7 +317,7 @@ def create_lost_folder_error(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Split of images in one idx file. They are never mirrored in training, since a mirrored digit is not a digit."""
+    """Split of images in one idx file. They are never mirrored in training, since they are usually digits."""
 
     mirror = False
 

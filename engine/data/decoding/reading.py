@@ -46,9 +46,9 @@ GRAY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B"
 
 
 def silence_pillow() -> None:
-    """Turn off Pillow's warnings about metadata and large images in this process.
+    """Turn off Pillow's warnings about metadata and large images for the rest of this process.
 
-    `warnings.catch_warnings` is not thread-safe.
+    They can't be turned off only while a file is read, since `warnings.catch_warnings` is not thread-safe.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)

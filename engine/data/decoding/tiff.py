@@ -189,11 +189,11 @@ def stretch_values(values: Values, bands: Bands, no_data: float | None = None) -
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """Open an image for display. Like Pillow, this reads only the header.
+    """Context manager that opens an image for display. Like Pillow, it reads only the header.
 
-    For a multi-band image, the first three bands, or the first one, are shown as RGB, each stretched to its range in
-    this image. Raises UnusableFile and any exception of Pillow. `load` of the returned image may raise Unfit or any
-    exception of tifffile.
+    A multi-band image is shown as RGB by its first three bands, or in gray by the first one if it has fewer. Each band
+    is stretched to its range in this image. Raises UnusableFile and any exception of Pillow. `load` of the returned
+    image may raise Unfit or any exception of tifffile.
     """
     if _count_multiple_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
