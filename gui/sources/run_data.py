@@ -395,7 +395,7 @@ class RunData:
         self._logged_phases.add(event.phase)
 
     def _add_line(self, event: AnyEvent, kind: LineKind, text: str) -> None:
-        """Add a line to the displayed log. `event` must be the newest event."""
+        """Add a line with the severity `kind` to the displayed log. `event` must be the newest event."""
         self.lines.append(Line(self.seconds(event), kind, text))
 
 

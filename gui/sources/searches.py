@@ -174,7 +174,7 @@ def format_field_value(name: str, value: Any) -> str:
 
 
 def _make_axis(name: str, dimension: Dimension) -> Axis:
-    """Return the axis for a field and the values that the search tries."""
+    """Return an axis for the field `name`, with positions for the values that the search tries (`dimension`)."""
     label = field_label(name)
     if isinstance(dimension, Choices):
         return Axis(name, label, 0.0, float(max(1, len(dimension.values) - 1)), choices=dimension.values)

@@ -382,7 +382,7 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _make_damaged_las(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that writes a dataset of point clouds and overwrites a number in the header of one file.
+    """Return a function that writes a dataset of point clouds and sets a number in the header of one file to `value`.
 
     `ending` is the suffix of the files, `at` the byte offset of the number, and `kind` its format for `struct.pack`.
     """
@@ -583,7 +583,10 @@ def _create_deep_folders(folder: Path) -> None:
 
 
 def _make_idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
-    """Return a function that writes a compressed idx file of zeros. `shape` is the shape of the array."""
+    """Return a function that writes an MNIST dataset in which the file `name` is a compressed array of zeros.
+
+    `shape` is the shape of the array.
+    """
 
     def make(folder: Path) -> None:
         write_idx_files(folder)

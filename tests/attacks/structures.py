@@ -1,6 +1,7 @@
 """Random changes to the structure of JSON, XML and YAML files, which usually remain well-formed.
 
-Values get other types, are missing, duplicated, huge, or deeply nested, or refer to something that doesn't exist.
+Values get other types, are missing, duplicated, huge, or deeply nested, or refer to something that doesn't exist. The
+functions get a random generator `drawn`, and `root`, a list with the document as its only item.
 """
 
 from __future__ import annotations

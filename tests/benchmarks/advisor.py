@@ -208,7 +208,10 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
 
 
 def measure_run_s(job: Job, folder: Path, cap_bytes: int) -> float:
-    """Run the job with `footplate train`. Return the seconds from the supervisor's start to its end."""
+    """Run the job with `footplate train`. Return the seconds from the supervisor's start to its end.
+
+    `cap_bytes` is the memory limit of each process in bytes, or 0 for no limit.
+    """
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
     result = subprocess.run(

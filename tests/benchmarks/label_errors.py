@@ -63,7 +63,9 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
 
 
 def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]:
-    """Copy the images of SPLIT/CLASS folders to CLASS folders, and give a fraction `share` of them a wrong label.
+    """Copy images from the folders SPLIT/CLASS in `source` to the folders CLASS in `target`.
+
+    A fraction `share` of the images, chosen by `seed`, is copied to the folder of a wrong class.
 
     Returns the new names of the images with wrong labels. The names begin with the split and the true class.
     """

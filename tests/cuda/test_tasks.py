@@ -23,7 +23,10 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 
 def make_small_job(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Make a job on the machine's GPU with at least four steps and without shown predictions."""
+    """Make a job on the machine's GPU with at least four steps and without shown predictions.
+
+    `folder` is the folder for its dataset, and `fields` override fields of the job.
+    """
     return make_job(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 

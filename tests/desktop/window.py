@@ -130,7 +130,10 @@ class Window:
     # Actions
 
     def activate(self, name: str, role: str = "", action: str = "Press") -> None:
-        """Activate the object with this name through the accessibility bus, like a click."""
+        """Wait for the object with this name and role, and do its `action` through the accessibility bus.
+
+        "Press" has the effect of a click. Fails if the object doesn't offer the action.
+        """
         node = self.wait_for(name, role)
         names = [each[0] for each in self._call(node, _ACTION, "GetActions", "")]
         assert action in names, f"{node} offers {names}"

@@ -73,7 +73,7 @@ class Timeline:
         return self.row_bytes * len(self._x)
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
-        """Append a row. A number with a new key creates a column.
+        """Append a row with the time `x` and the numbers `values` by column. A number with a new key creates a column.
 
         If the clock has been set back, the earlier rows are shifted back too, so that the times always rise.
         """
@@ -88,7 +88,8 @@ class Timeline:
     def prepend(self, x: Floats, columns: Mapping[Hashable, Values], gap_s: float) -> None:
         """Insert older rows before the first one. The oldest ones are dropped if there is no room.
 
-        The times `x` ascend. `gap_s` is the minimum distance between two rows that is shown as a gap.
+        The times `x` ascend, and `columns` contains the values at these times. A distance of more than `gap_s` between
+        two rows is shown as a gap.
         """
         if not len(x) or not len(self):
             return

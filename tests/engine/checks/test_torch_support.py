@@ -26,12 +26,12 @@ CPU_BUILD = TorchBuild("2.15.0+cpu")
 
 @pytest.fixture(autouse=True)
 def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the supported versions of torch by version 2.15 alone."""
+    """Make 2.15 the oldest version of torch that Footplate supports."""
     monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 15))
 
 
 def find_problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
-    """Return the problems with a job that uses all GPUs of the machine."""
+    """Return the problems with a job on all GPUs of the machine `found`, if the torch build `torch` is installed."""
     return gpu_problems(Job.from_fields(devices=tuple(gpu.uuid for gpu in found.gpus)), found, torch, {})
 
 

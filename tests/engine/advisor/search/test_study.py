@@ -36,7 +36,10 @@ def make_known_trial(
 
 
 def make_known_trials(search: Search, count: int) -> list[KnownTrial]:
-    """Return trials whose metric is best at a learning rate of 0.01. A quarter of them are pruned, and two fail."""
+    """Return `count` trials of `search` whose metric is best at a learning rate of 0.01.
+
+    Two of them have failed. If the search has a single goal, a quarter of them have been pruned.
+    """
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
     for number in range(count):
         trial = study.ask(known, number)

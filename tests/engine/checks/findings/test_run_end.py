@@ -222,6 +222,8 @@ def find_verdict_on_recalls(
     """Return the verdict on a run that ends with these recalls of the classes.
 
     `counts` is the number of validation samples per class. All missed samples are predicted as the first class.
+    `losses` has the training and validation loss of each epoch. `top1` and `accuracy` are the validation and training
+    accuracy of all epochs, and `fields` override fields of the job.
     """
     history = History()
     history.add(plan(len(counts)))

@@ -56,7 +56,10 @@ ENCODERS = {"png": imagecodecs.png_encode, "pgm": pnm, "jp2": jp2, "npy": npy, "
 
 
 def write_dataset(folder: Path, ending: str, bands: int = 1) -> Path:
-    """Write 12-bit images with `bands` bands for two classes and the splits train and val. Return `folder`."""
+    """Write 12-bit images with `bands` bands and the suffix `ending`, in two classes and the splits train and val.
+
+    Returns `folder`.
+    """
     for first, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
         (folder / name).mkdir(parents=True)
         for number in range(3):

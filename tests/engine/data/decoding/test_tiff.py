@@ -37,7 +37,7 @@ def save(path: Path, values: np.ndarray, **how: Any) -> str:
 
 
 def make_values(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
-    """Return random values [h, w, bands]. Those of band i range from 0 to (i + 1) * `top`."""
+    """Return random values [h, w, bands] of the data type `kind`. Those of band i range from 0 to (i + 1) * `top`."""
     values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
     return values.astype(kind)
 

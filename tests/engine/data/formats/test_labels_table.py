@@ -26,7 +26,7 @@ LABELS: dict[str, set[str]] = {"a": {"sea"}, "b": {"sea", "sky"}, "c": set(), "d
 
 
 def write_images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> Path:
-    """Write a small image for each of `names`, all different, and return `folder`."""
+    """Write a small image with the suffix `ending` for each of `names`, all different, and return `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
         pixels = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
