@@ -227,7 +227,7 @@ def _create_blending_weights(length: int) -> Tensor:
 def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.ndarray:
     """Return True for each detected box that an edge of its tile clips, bool [n].
 
-    Edges at the border of the image, which has the given height and width, don't count.
+    Edges of the tile at the border of the image, whose size is `height` and `width`, don't count.
     """
     tile_height, tile_width = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)

@@ -284,7 +284,7 @@ class Nodes:
         return problems
 
     def _create_gpu_loss_failure(self) -> Failed:
-        """Create the failure for the GPUs that machines have lost. The run then restarts without these GPUs."""
+        """Create the failure for the GPUs that machines have lost. Its `devices` are these GPUs."""
         lost = [
             device
             for node in self.nodes

@@ -94,7 +94,7 @@ class MetricWithPlugins(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch to the task's own metrics, and its sums for each plug-in metric to the previous sums."""
+        """Update the task's own metrics with a batch, and add the batch's sums for each plug-in metric to the totals."""
         self.base.update(outputs, targets)
         if len(targets):
             sums = [metric.sums(outputs, targets).double() for metric in self._added.values()]

@@ -107,7 +107,10 @@ def is_nccl_error(text: str) -> bool:
 
 
 def extract_description(text: str) -> str:
-    """Return the first line of NCCL's description at the end of an error's text or, without one, of the text."""
+    """Return the first line of NCCL's description, which is at the end of an error's text.
+
+    Without a description, return the first line of the text.
+    """
     match = _LAST.search(text)
     description = match[1] if match is not None else ""
     lines = (description if description.strip() else text).strip().splitlines()

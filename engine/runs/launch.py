@@ -114,7 +114,7 @@ class Preloader:
     def poll(self) -> None:
         """Read the messages of the child process.
 
-        If it has exited, start the supervisors of its unanswered requests.
+        If the child has exited, start the supervisors of its unanswered requests.
         """
         if self._process is None or self._process.stdout is None:
             return

@@ -68,7 +68,7 @@ class GroupCollectives(Collectives):
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
         """Start `all_reduce_max`, and return a function that waits for the maxima and returns them.
 
-        All ranks call it together, and later the returned function.
+        All ranks must start and finish these operations in the same order.
         """
         shared = torch.tensor(flags, dtype=torch.int64)
         work = dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group, async_op=True)

@@ -298,9 +298,10 @@ class Predictor:
     def _predict_frames(
         self, results: ResultWriter, number: int, images: Sequence[Bytes], first_frame: int, *, is_end: bool
     ) -> None:
-        """Predict consecutive frames of a video, uint8 [h, w, 3] each, and write the results.
+        """Run the model on consecutive frames of a video, uint8 [h, w, 3] each, and write the results to `results`.
 
-        `number` is the index of the video among the sources. The video ends after these frames if `is_end` is True.
+        `number` is the index of the video among the sources, and `first_frame` that of the first frame in the video.
+        The video ends after these frames if `is_end` is True.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels

@@ -271,7 +271,7 @@ def _read_ticket(path: Path) -> Ticket | None:
 
 
 def _explain_error(error: OSError, folder: Path | None) -> str:
-    """Explain to the user why the queue can't be used. `folder` is its folder, or None if that could not be created."""
+    """Explain to the user why the queue can't be used. `folder` is the queue's folder, or None if it can't be created."""
     if error.errno in LOCKS_UNSUPPORTED and folder is not None:
         return (
             f"{folder} is on a file system without file locks, which the queue needs. Set XDG_RUNTIME_DIR "
