@@ -194,9 +194,9 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
-        """Return True if the loss and the gradients are finite on all ranks.
+        """Return True if the loss and the gradients are finite on all ranks. All ranks call it together.
 
-        An enabled scaler checks the gradients itself. This waits for the device. All ranks call it together.
+        With fp16, only the loss is checked here, since the scaler checks the gradients. This waits for the device.
         """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():

@@ -33,8 +33,8 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 def import_all(names: Sequence[str]) -> None:
     """Import modules without starting a thread that remains, so that the process can fork afterwards.
 
-    torch's compile caches are set to private folders before. The garbage collector ignores all objects that exist after
-    the imports.
+    Before the imports, torch's compile caches are set to private folders. After them, the garbage collector ignores all
+    objects that exist.
     """
     compile_cache.use_private_folders()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.

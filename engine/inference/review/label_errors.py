@@ -19,8 +19,9 @@ def estimate_joint(probabilities: Probabilities, labels: Labels) -> npt.NDArray[
     """Estimate the number of samples for each combination of label and true class, [K, K].
 
     The method is that of section 3.1 in Northcutt et al. 2021. `probabilities` are [n, K] and `labels` [n]. A class is
-    confident for a sample if its probability is at least its mean over the samples with that label. A sample is counted
-    for its most likely confident class. Rows sum to the number of samples with each label.
+    confident for a sample if the sample's probability of the class is at least the mean of this probability over the
+    samples with that label. A sample is counted for its most likely confident class. Rows sum to the number of samples
+    with each label.
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
