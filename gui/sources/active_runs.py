@@ -26,7 +26,10 @@ class QueuedRun(NamedTuple):
 
 
 def request_stop(run_id: str) -> RunFolder:
-    """Ask a run's supervisor to stop it, and return the run's folder. Raises LookupError for an unknown run, OSError if it is unreachable."""
+    """Ask a run's supervisor to stop it, and return the run's folder.
+
+    Raises LookupError for an unknown run, OSError if its supervisor is unreachable.
+    """
     from engine.contract.protocol import Stop
 
     return _send_to_run(run_id, Stop())

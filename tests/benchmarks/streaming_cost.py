@@ -146,7 +146,8 @@ def run_and_measure(spec: WorkerSpec, channel: socket.socket, run: Callable[...,
 def supervise(folder: str, worker: str) -> int:
     """Run a supervisor in this process, and return its exit code.
 
-    Its workers run the function `worker` of this module. The CPU times of its loop and of its device sampler are added to spent.json in the run folder.
+    Its workers run the function `worker` of this module. The CPU times of its loop and of its device sampler are added
+    to spent.json in the run folder.
     """
     run = RunFolder(folder)
     job = run.job()

@@ -22,8 +22,8 @@ def test_commands_and_flags_match_the_golden_file() -> None:
 def describe(command: str, described: argparse.ArgumentParser, listed: set[str]) -> Iterator[str]:
     """Yield a line for `command`, for each of its arguments, and for its subcommands with their arguments.
 
-    `described` is the parser of the command. `listed` contains the lines of all arguments so far and is extended. For an argument whose line is already in it,
-    only the name is listed, in a final line "as above".
+    `described` is the parser of the command. `listed` contains the lines of all arguments so far and is extended. For
+    an argument whose line is already in it, only the name is listed, in a final line "as above".
     """
     yield f"== {command}: {' '.join((described.description or '').split())}"
     repeated, hidden = [], []
