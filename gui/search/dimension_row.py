@@ -177,13 +177,14 @@ def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
     """
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if not value:
-        return {"low": minimum, "high": min(maximum, 10 if field.kind == "int" else 0.2)}
+        highest = max(10 if field.kind == "int" else 0.2, 2 * minimum)
+        return {"low": minimum, "high": min(maximum, highest)}
     if field.kind == "int":
         return {"low": max(minimum, int(value) // 2), "high": min(maximum, 2 * value)}
     if 2 * value > maximum:
         highest = max(value, min(1.1 * value, 0.99 * maximum))
-        return {"low": round(0.8 * value, 4), "high": round(highest, 4)}
-    return {"low": value / 10, "high": min(maximum, 10 * value), "log": True}
+        return {"low": max(minimum, round(0.8 * value, 4)), "high": round(highest, 4)}
+    return {"low": max(minimum, value / 10), "high": min(maximum, 10 * value), "log": True}
 
 
 def _format_value(value: Any) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.job import Job
+from engine.contract.job import Field, Job
 from engine.contract.problems import Problem
 from engine.contract.search import FIXED, Choices, Range
 from engine.system import paths
+from gui.search.dimension_row import DimensionRow
 from gui.search.search_file import make_values
 from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
@@ -89,6 +91,24 @@ def test_search_form_suggests_values_around_the_job(form: SearchForm) -> None:
     for name in suggested:
         form.vary(name)
     assert form.values()["space"] == suggested
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "suggested"),
+    [
+        ("int", None, {"low": 64, "high": 128}),
+        ("float", 80.0, {"low": 64, "high": 800, "log": True}),
+        ("float", 800.0, {"low": 640, "high": 880}),
+        ("float", 70.0, {"low": 64, "high": 700, "log": True}),
+    ],
+)
+def test_dimension_suggests_a_range_within_the_limits(
+    qtbot: QtBot, kind: Literal["int", "float"], value: float | None, suggested: dict[str, object]
+) -> None:
+    field = Field("points", "Points", "Number of points", "main", kind, None, optional=True, minimum=64, maximum=1000)
+    row = DimensionRow("points", field, value)
+    qtbot.addWidget(row)
+    assert row.value() == suggested
 
 
 @pytest.mark.parametrize(
