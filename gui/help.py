@@ -130,7 +130,7 @@ class HelpWindow(QDialog):
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
     def _create_button(self, text: str, keys: QKeySequence) -> QToolButton:
-        """Create a disabled button with a shortcut, and name the shortcut in its tool tip."""
+        """Create a disabled button that displays `text`, and name its shortcut `keys` in its tool tip."""
         button = tool_button(text=text, tip=f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setShortcut(keys)
         button.setEnabled(False)
@@ -241,7 +241,7 @@ class HelpWindow(QDialog):
 
 
 def find_matches(document: QTextDocument, text: str) -> list[QTextCursor]:
-    """Return a cursor for each occurrence of `text`, ignoring case."""
+    """Return a cursor for each occurrence of `text` in `document`, ignoring case."""
     cursors = []
     cursor = document.find(text)
     while not cursor.isNull():
@@ -318,7 +318,7 @@ class Browser(QTextBrowser):
 
 
 def convert_to_html(markdown: str) -> str:
-    """Convert a page to HTML.
+    """Convert a page of the guide from Markdown to HTML.
 
     The anchor of a heading consists of its words in lower case, joined by hyphens.
     """

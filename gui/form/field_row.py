@@ -80,7 +80,7 @@ class FieldRow(LabeledField):
         return create_reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
 
     def make_note(self) -> QLabel:
-        """Create the label for the note next to the editor. For fields with long notes, the label elides its text."""
+        """Create the label for the note below the editor. For fields with long notes, the label elides its text."""
         if self.field.name not in _ELIDED_NOTES:
             return super().make_note()
         return styled(ElidedLabel(), "muted")

@@ -72,7 +72,10 @@ class JobPanel(JobSignals):
         self.actions_of_window.copy_command.on_trigger(self._copy_command)
 
     def set_field(self, name: str, value: Any) -> None:
-        """Set a field. If the prefilled form locks it, return to the user's form first."""
+        """Set the field `name` of the visible form.
+
+        If the prefilled form locks the field, return to the user's form first.
+        """
         self._leave_prefill_if_locked(name)
         self.form.set_field(name, value)
 

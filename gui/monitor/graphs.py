@@ -125,7 +125,7 @@ class GraphsView(QWidget):
     def _update_plot(self, quantity: str, *, must_recreate_lines: bool) -> None:
         """Show the readings of a quantity and, for temperatures, the limits of the GPUs.
 
-        If `must_recreate_lines` is True, because devices have changed, all lines are removed first.
+        If `must_recreate_lines` is True, because devices or graphs have changed, all lines are removed first.
         """
         plot = self.plots[quantity]
         if must_recreate_lines:

@@ -304,7 +304,7 @@ class MonitorPage(QWidget):
 
 
 def _make_file_name(suffix: str) -> str:
-    """Return a name for an exported file, with the current time."""
+    """Return a name for an exported file that contains the current time and ends in `suffix`."""
     return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
 
 

@@ -242,7 +242,7 @@ class Annotations(QGraphicsItem):
         self._invalidate()
 
     def _invalidate(self) -> None:
-        """Lay out all annotations again at the next paint."""
+        """Discard the layout, so that the next paint lays out all annotations again."""
         if self._laid_out_lines or self.thresholds or self.marks:
             self._laid_out_lines = None
             self.update()

@@ -174,11 +174,11 @@ class Axis(QGraphicsWidget):
         raise NotImplementedError
 
     def _make_grid_line(self, pixel: float) -> QRectF:
-        """Return the grid line at a coordinate along the axis, as a rectangle."""
+        """Return the grid line at the coordinate `pixel` along the axis, as a rectangle."""
         raise NotImplementedError
 
     def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> QPointF | None:
-        """Return the upper left corner of the label at `pixel`, or None if there is no room for it."""
+        """Return the upper left corner of the label `text` at the coordinate `pixel`, or None if there is no room."""
         raise NotImplementedError
 
 

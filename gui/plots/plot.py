@@ -107,7 +107,7 @@ class LinePlot(QWidget):
         self.update_description()
 
     def add_line(self, key: str, style: LineStyle) -> None:
-        """Add a line, unless a line with this key exists."""
+        """Add a line with this key and style, unless a line with this key exists."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
 
@@ -143,7 +143,7 @@ class LinePlot(QWidget):
         self.schedule_redraw()
 
     def set_data(self, key: str, x: Floats, y: Floats) -> None:
-        """Set the values `y` at the positions `x`.
+        """Set the values `y` of the line with this key, at the positions `x`.
 
         The arrays aren't copied, so they may change only on the GUI thread.
         """
@@ -158,7 +158,7 @@ class LinePlot(QWidget):
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Format the value of a line at the crosshair or, without a crosshair, its newest value.
+        """Format the value of the line with this key at the crosshair or, without a crosshair, its newest value.
 
         Returns a dash if there is no value.
         """
@@ -179,7 +179,7 @@ class LinePlot(QWidget):
         self.schedule_redraw()
 
     def set_log(self, log: bool) -> None:
-        """Set whether the vertical axis is logarithmic, which hides values of 0 and below."""
+        """Set whether the vertical axis is logarithmic. A logarithmic axis hides values of 0 and below."""
         self._log = log
         self._fitted_range = None
         self._view.left_axis.log = log
@@ -210,7 +210,7 @@ class LinePlot(QWidget):
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
-        """Limits of the horizontal axis, which is first set to the current range of the group."""
+        """Limits of the horizontal axis. Reading them first updates the axis to the current range of the group."""
         self._apply_group_range()
         return self._view.box.x_range
 
@@ -417,7 +417,7 @@ def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) ->
 
 
 def create_percent_plot(title: str, group: PlotGroup) -> LinePlot:
-    """Create a plot of fractions from 0 to 1, in percent."""
+    """Create a plot with the heading `title` in `group`, which shows fractions from 0 to 1 in percent."""
     return LinePlot(
         title, group, unit="%", scale=100, bounds=(0.0, 100.0), write=lambda value: f"{localized(value, 1)}%"
     )

@@ -39,7 +39,7 @@ class Preferences(QObject):
         """New cache limit in GiB while the engine applies it, otherwise None."""
 
     def value(self, key: str) -> Value:
-        """Read the value of a setting from its file, or return its default if no valid value is stored."""
+        """Read the value of the setting with this key from its file. Return its default if no valid value is stored."""
         setting = BY_KEY[key]
         value = self._read(setting)
         # The engine validates its own files.
@@ -50,7 +50,7 @@ class Preferences(QObject):
         return str(self.value(key))
 
     def number(self, key: str) -> float:
-        """Return the value of a setting whose value is a number."""
+        """Return the value of the setting with this key, which must be a number."""
         value = self.value(key)
         assert not isinstance(value, str)
         return value

@@ -94,9 +94,9 @@ class RunHeader(QWidget):
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
-        """Show state, notes and warnings of `run`. `job` is None until it has been read.
+        """Show the state, notes and warnings of `run`. `job` is None until it has been read.
 
-        While `is_loading` is True, the log of the run hasn't been read in full.
+        While the log of the run is being read for the first time, `is_loading` is True.
         """
         if run is not self._run:
             self._run = run
@@ -152,7 +152,7 @@ _SHOWN_FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
 
 @dataclass(frozen=True)
 class Note:
-    """Note about the run, shown as a line of text in the header."""
+    """Note about the run, shown as a line of text in the header. A "warning" has a sign before the text."""
 
     kind: Literal["muted", "warning"]
     text: str

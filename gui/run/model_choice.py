@@ -129,7 +129,7 @@ class DevicesEditor(QWidget):
         self.edited.emit()
 
     def _on_toggled(self, device: str, is_checked: bool) -> None:
-        """Uncheck the CPU if a GPU was checked, or all GPUs if the CPU was checked."""
+        """Uncheck the CPU if a GPU has been checked, or all GPUs if the CPU has been checked. Emit `edited`."""
         if is_checked:
             for other, box in self.boxes.items():
                 if CPU in (device, other) and other != device:

@@ -208,7 +208,7 @@ class RunPage(QWidget):
         self.views.setCurrentIndex(view)
 
     def _make_model_view(self, number: int) -> None:
-        """Replace the placeholder of the view `EVALUATE` or `PREDICT` by the actual view."""
+        """Replace the placeholder of the view with the index `number`, `EVALUATE` or `PREDICT`, by the actual view."""
         view = self._model_views[number] = ModelView() if number == EVALUATE else UseView()
         view.message.connect(self.message)
         view.set_gpus(self._gpu_titles)

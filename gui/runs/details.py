@@ -271,7 +271,7 @@ class Details(QWidget):
 
 
 def _choose_wrap_mode(text: str) -> QTextOption.WrapMode:
-    """Return the wrap mode for notes, which ignores word boundaries if a word is very long."""
+    """Return the mode that wraps the notes `text` at words or, if a word is very long, anywhere."""
     longest = max(map(len, text.split()), default=0)
     modes = QTextOption.WrapMode
     return modes.WrapAnywhere if longest > _MAX_WORD_LENGTH else modes.WrapAtWordBoundaryOrAnywhere

@@ -347,7 +347,7 @@ class RunsPage(QWidget):
         self._change_notes([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
 
     def _change_tags(self, text: str, is_added: bool) -> None:
-        """Add the tags in `text`, separated by commas, to the selected runs, or remove them."""
+        """Add the tags in `text`, separated by commas, to the selected runs if `is_added`, otherwise remove them."""
         changed = tags_of(text)
         for run in self.selected():
             others = tuple(tag for tag in run.tags if tag not in changed)

@@ -163,7 +163,9 @@ class TrialPlot(ThemedPlot):
         )
 
     def draw_points(self, x: Floats, y: Floats, data: SearchData) -> None:
-        """Draw a clickable point for each trial. Better trials are stronger, and pruned and failed ones gray.
+        """Draw a clickable point for each trial.
+
+        Better trials have stronger colors, and pruned and failed ones are gray.
 
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """

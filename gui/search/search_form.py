@@ -279,7 +279,7 @@ class SearchForm(QWidget):
         return self._list_available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
     def _get_job_value(self, name: str, field: Field) -> Any:
-        """Return the job's value of a field or option."""
+        """Return the job's value of the field or option `name`, whose description is `field`."""
         job = self._job or Job()
         return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
 
@@ -291,7 +291,7 @@ class SearchForm(QWidget):
             self.dimensions[name].setFocus()
 
     def _remove_dimension(self, name: str) -> None:
-        """Remove a field from the search, so that it has the job's value again."""
+        """Stop varying the field `name`, so that all trials use the job's value."""
         row = self.dimensions.pop(name)
         self._space.removeWidget(row)
         row.hide()

@@ -302,7 +302,7 @@ class TrialsModel(RowModel[TrialRow]):
         self._bold.setBold(True)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the trials of a search. Another search, or other varied fields, get new columns."""
+        """Show the trials of a search. The columns are recreated for another search and other varied fields."""
         previous, self._data = self._data, data
         if previous is None or _get_column_facts(previous) != _get_column_facts(data):
             self.set_columns(_create_columns(data))
@@ -336,7 +336,7 @@ class TrialsModel(RowModel[TrialRow]):
 
 
 def _get_column_facts(data: SearchData) -> tuple[object, ...]:
-    """Return the facts that determine the columns of the table."""
+    """Return the facts that determine the columns: the search, its varied fields, and if it repeats trials."""
     return data.folder.path, data.search.space, data.has_repetitions
 
 

@@ -196,7 +196,10 @@ class GpuDetail(QWidget):
             self._show_figures()
 
     def _show_tables(self, watched: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
-        """Fill the tables of a GPU, and hide those without rows."""
+        """Fill the tables of processes, MIG instances, links and errors of a GPU, and hide tables without rows.
+
+        The MIG instances are found among `all_gpus`.
+        """
         gpu = watched.gpu
         instances = [instance for instance in all_gpus if _is_instance(instance, watched)]
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])

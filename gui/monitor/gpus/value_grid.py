@@ -21,9 +21,13 @@ _MARK = 10
 
 @dataclass(frozen=True)
 class LabeledValue:
-    """Formatted number with a label. `meaning` is its tool tip.
+    """Formatted value with a label.
 
-    `color` returns the color of the value's line in a graph, or is None if there is no such line.
+    Attributes:
+        id: Id of the quantity or of another value.
+        meaning: Tool tip.
+        color: Returns the color of the value's line in a graph, or is None if there is no such line.
+        alarming: True to draw the value in the warning color.
     """
 
     id: str

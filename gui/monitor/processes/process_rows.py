@@ -166,7 +166,7 @@ class _Family:
 
 
 def process_key(host: str, process: GpuProcess) -> Key:
-    """Return the key of a process. It includes the start time, so that processes with the same pid differ."""
+    """Return the key of a process on `host`. The key contains the start time, since pids are reused."""
     return "process", host, process.pid, str(process.started)
 
 
@@ -259,7 +259,8 @@ def _merge_rows(key: Key, members: Sequence[ProcessRow], run: RunInterval | None
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
     """Return the title of a group with its number of processes, as in "Run flowers (2)" or "torchrun (4)".
 
-    `run` is the run that the group consists of, or None for the processes that the process `pid` has started.
+    `run` is the run that the group consists of, or None for the processes that the process `pid` on `host` has started.
+    `name_of` returns the name of a local process by its pid, or None.
     """
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
@@ -286,7 +287,7 @@ def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list
 
 
 def _list_other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the other users that compute on each device, by device key."""
+    """Return the names of the other users whose processes compute on a GPU, by device key."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
         if line.user is not None and _is_other_user(line):

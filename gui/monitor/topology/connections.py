@@ -107,7 +107,7 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
 
 
 def recommend_strategies(connected: ConnectedGpus) -> str:
-    """Recommend strategies for two or more GPUs, based on the connections between them."""
+    """Return sentences that recommend strategies for two or more GPUs, based on the connections between them."""
     sentences = [_advise_for_nvlink(connected) or _advise_for_pcie(connected), _describe_peer_access(connected)]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -281,7 +281,7 @@ def _name_all_gpus(connected: ConnectedGpus) -> str:
 
 
 def _every_pair(connected: ConnectedGpus) -> list[frozenset[int]]:
-    """Return the NVML indices of each pair of GPUs."""
+    """Return the pairs of GPUs, each as a set of two NVML indices."""
     return [frozenset((one.nvml_index, other.nvml_index)) for one, other in combinations(connected.gpus, 2)]
 
 

@@ -81,12 +81,12 @@ class PlotRows(QWidget):
         self._arrange()
 
     def take_plot(self, name: str) -> LinePlot:
-        """Detach a plot, so that it can be shown elsewhere until `put_plot_back` is called."""
+        """Return the plot `name`. The caller may show it elsewhere until calling `put_plot_back`."""
         self._enlarged = name
         return self.plots[name]
 
     def put_plot_back(self) -> None:
-        """Put the plot that `take_plot` has detached back into its row, and focus the plot."""
+        """Put the plot that `take_plot` has returned last back into its row, and focus the plot."""
         enlarged, self._enlarged = self._enlarged, ""
         self._rows = []  # forces `_arrange` to recreate the rows
         self._arrange()
@@ -160,7 +160,7 @@ class PlotRows(QWidget):
         QTimer.singleShot(0, self._splitter, self._splitter.updateGeometry)
 
     def _create_enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
-        """Create the button in a plot that requests to enlarge it."""
+        """Create the button that emits `enlarge_requested` with `name`, the name of `plot`."""
         title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Show this plot alone (Enter); Esc leads back")
         button = tool_button(icon=icons.icon("enlarge", "muted"), style="flat", name=title, tip=tip)
         button.setAutoRaise(True)

@@ -148,7 +148,7 @@ class ResultView(QWidget):
             self.samples.close_work()
 
     def _add_page(self, number: int, page: _Page) -> _Page:
-        """Put a new page into its place in the stack, and return it."""
+        """Put a new page into the stack at the index `number`, and return the page."""
         self._holders[number].addWidget(page)
         return page
 

@@ -50,7 +50,7 @@ class StrategyView(QWidget):
         self.hide()
 
     def headline(self, name: str) -> str:
-        """Return the headline of a diagram: "stages", "schedule" or "ranks"."""
+        """Return the headline of the diagram `name`: "stages", "schedule" or "ranks"."""
         return self._diagrams[name].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:

@@ -188,7 +188,7 @@ class ConvertForm(QWidget):
 
 
 def _create_switch(text: str, *, is_on: bool = False) -> BoolEditor:
-    """Create a check box with a text, which is also its accessible name."""
+    """Create a check box with `text`, which is also its accessible name. It is checked if `is_on`."""
     editor = BoolEditor()
     editor.box.setText(text)
     editor.box.setAccessibleName(text)

@@ -216,7 +216,7 @@ class SamplesPage(QWidget):
     # Marking
 
     def _show_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
-        """Show the marks that were read for `opened`, unless another evaluation has been opened since."""
+        """Mark the rows in `marked`, which were read for `opened`, unless another evaluation has been opened since."""
         if self._opened is opened:
             self.wall.samples.marked = {row for row in marked if 0 <= row < len(opened.samples)}
             self._update_marks()
