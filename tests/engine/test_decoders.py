@@ -1,4 +1,4 @@
-"""Preparation of the types that threads decode."""
+"""Types that msgspec must prepare at import, because threads decode files with them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ for kind in kinds:
 
 
 def test_types_of_files_are_prepared_at_import() -> None:
-    """Two threads that prepare the same type at once crash in msgspec."""
+    """Check that the types are prepared, because msgspec crashes if two threads prepare the same type at once."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout == ""

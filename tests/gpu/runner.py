@@ -196,7 +196,10 @@ class Runner:
             self._report_result(name=check, outcome="skipped", text=why)
 
     def _run_attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
-        """Run `checks` of a part in a process, or all of its checks if it is None."""
+        """Run a part's `checks` in a process until `deadline`, or all checks of the part if `checks` is None.
+
+        Returns the finished attempt.
+        """
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()
         logged = self._log.tell()

@@ -1,4 +1,4 @@
-"""Formats for numbers and times of devices."""
+"""Texts for numbers, sizes, durations, times of day, and devices."""
 
 from __future__ import annotations
 

@@ -30,7 +30,11 @@ sys.exit(app.main())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a virtual environment and install the wheel in it. Dependencies come from the current environment."""
+    """Create a virtual environment, install the wheel in it, and return its folder.
+
+    Dependencies come from the current environment. Checks that the wheel contains exactly the files of the packages in
+    Git.
+    """
     if find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")

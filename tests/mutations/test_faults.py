@@ -1,4 +1,4 @@
-"""Patches with faults, which fail to apply once the code around them has changed."""
+"""Check that the patches in `faults` still apply to the source, and that the tests that they name exist."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def text(path: Path, content: str) -> Path:
     return path
 
 
-def voc_xml(drawn: DrawnImage, *, name_of: Callable[[str], str] = str, size: bool = True, more: str = "") -> str:
+def voc_xml(drawn: DrawnImage, *, name_of: Callable[[str], str] = str, size: bool = True) -> str:
     size_element = (
         f"<size><width>{drawn.width}</width><height>{drawn.height}</height><depth>3</depth></size>" if size else ""
     )
@@ -65,7 +65,7 @@ def voc_xml(drawn: DrawnImage, *, name_of: Callable[[str], str] = str, size: boo
         f"<xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
         for left, top, right, bottom, name in drawn.rectangles
     )
-    return f"<annotation>{size_element}{objects}{more}</annotation>"
+    return f"<annotation>{size_element}{objects}</annotation>"
 
 
 def yolo_txt(drawn: DrawnImage) -> str:

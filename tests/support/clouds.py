@@ -38,7 +38,10 @@ def write_ply(path: Path, positions: np.ndarray, text: bool = False, **columns: 
 
 
 def write_las(path: Path, positions: np.ndarray, classes: np.ndarray, **columns: Any) -> None:
-    """Write points with survey coordinates to a LAS 1.4 file, or to a LAZ file if the suffix says so."""
+    """Write points with survey coordinates to a LAS 1.4 file, or to a LAZ file if the suffix says so.
+
+    `columns` are further dimensions of the points.
+    """
     import laspy
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +56,10 @@ def write_las(path: Path, positions: np.ndarray, classes: np.ndarray, **columns:
 
 
 def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path:
-    """Write scenes as PLY files into one folder per split. `counts` maps a split to its number of scenes."""
+    """Write scenes of `points` points as PLY files into one folder per split, and return `folder`.
+
+    `counts` maps a split to its number of scenes.
+    """
     for split, count in counts.items():
         for number in range(count):
             positions, classes = make_scene(1000 * (split == "val") + number, points)
@@ -62,7 +68,7 @@ def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path
 
 
 def write_pcd(path: Path, positions: np.ndarray, data: str, **columns: np.ndarray) -> None:
-    """Write a PCD file.
+    """Write points to a PCD file. `columns` are additional fields of the points.
 
     `data` is the encoding: "ascii", "binary" or "binary_compressed". A column `rgb` must be float32, with the color
     packed into its bits.

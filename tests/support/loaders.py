@@ -13,7 +13,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 
 
 def make_loader(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
-    """Return a loader with default settings. Keywords override them.
+    """Return a loader with default settings, which `given` overrides.
 
     The caller closes the loader. An unreadable image fails the test.
     """

@@ -47,7 +47,10 @@ class Machine:
 
 
 def make_consumer_gpu_profile(index: int, **changes: object) -> Profile:
-    """Make the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM."""
+    """Make the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM.
+
+    `changes` are as for `make_gpu_profile`.
+    """
     missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTER_ONLY))
     return make_gpu_profile(
         index,

@@ -107,7 +107,10 @@ def _describe_limits(widget: QLineEdit | QAbstractSpinBox) -> str:
 
 
 def _list_cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
-    """Yield the headers and the first rows of a table or list, with check states."""
+    """Yield the headers and the first rows of a table or list, with check states.
+
+    If `with_roles`, a line about the appearance and accessibility of its cells follows each row.
+    """
     model = view.model()
     if model is None:
         return

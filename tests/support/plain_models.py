@@ -46,7 +46,8 @@ def make_trained_model(
 ) -> TrainedModel:
     """Make a trained model of `module`, with the classes "a", "b" and "c", or "line" if the task predicts lines.
 
-    A pixel value v of an image becomes the input v / 255. `fields` override fields of the job.
+    Its inputs have `channels` channels and `size` x `size` pixels. A pixel value v of an image becomes the input v /
+    255. `fields` override fields of the job.
     """
     job = Job.from_fields(**({"task": task, "devices": ("cpu",), "loader_workers": 1} | fields))
     classes = ("line",) if TASKS[task].entry.predicts == "lines" else ("a", "b", "c")

@@ -41,7 +41,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
         form: Format.
         folder: Folder of the dataset.
         kind: Kind of annotations, or "" for the most detailed.
-        number: Index among the detections that have the kind.
+        number: Index among the possible readings that have the kind.
     """
     tree = Tree(str(folder))
     detection = [each for each in form.detect(tree) if kind in ("", *each.kinds)][number]
@@ -100,9 +100,9 @@ def list_boxes(content: Content, split: str = "") -> Boxes:
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
-def list_ignored_flags(content: Content, split: str = "") -> dict[str, list[bool]]:
-    """Return the `ignored` flags of the boxes in a split, by the stem of the image's name."""
-    return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
+def list_ignored_flags(content: Content) -> dict[str, list[bool]]:
+    """Return the `ignored` flags of the boxes in a dataset without splits, by the stem of the image's name."""
+    return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[""]}
 
 
 def list_instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:

@@ -10,7 +10,7 @@ from gui.sources.run_data import RunData
 
 
 def make_run_data(*parts: Iterable[AnyEvent]) -> RunData:
-    """Make the data of a run from sequences of events, which are joined and numbered from 1."""
+    """Make the data of a run from several sequences of events, `parts`, which are joined and numbered from 1."""
     data = RunData()
     events = list(chain(*parts))
     for number, event in enumerate(events, 1):

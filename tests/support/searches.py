@@ -19,13 +19,16 @@ SPACE: dict[str, Any] = {
 
 
 def make_small_job(dataset: Path | None = None, **changes: Any) -> Job:
-    """Make a job that trains on `dataset`, by default the sample dataset, within a second."""
+    """Make a job that trains on `dataset`, by default the sample dataset, within a second.
+
+    `changes` override its other fields.
+    """
     fields = {"model": "mnist_cnn", "image_size": 16, "batch_size": 16, "epochs": 3, "predictions": 0} | changes
     return Job.from_fields(dataset=str(dataset or paths.sample_dataset()), **fields)
 
 
 def make_small_search(job: Job | None = None, **values: Any) -> Search:
-    """Make a valid search without confirmation runs. `values` override its fields."""
+    """Make a valid search over the settings of `job`, without confirmation runs. `values` override its fields."""
     given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
     search, problems = validate_search(given, job or make_small_job(), load_catalogue())
     assert search is not None, problems

@@ -214,7 +214,7 @@ def time_steps(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], 
 
 
 def run_in_process(side: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `side` in a separate process and return its result. Raise SystemExit if it fails."""
+    """Call `side` with `arguments` in a separate process, and return its result. Raise SystemExit if it fails."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torchvision"])
     receiver, sender = context.Pipe(duplex=False)

@@ -202,7 +202,7 @@ class Stage:
         return self.show_finder("strategy", an_answer(), PIPELINE)
 
     def show_finder(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
-        """Open the finder page for `field` with the result `found`."""
+        """Open the finder page for `field` of `job`, with the result `found`, and return it."""
         self.window.form.finder_requested.emit(field)
         page = self.workspace.get_page(field)
         page.show_job(job, [])

@@ -11,8 +11,8 @@ from PIL import Image
 CELL = 12
 
 
-def make_things(folder: Path, count: int, max_things: int = 7) -> Path:
-    """Write `count` images of 48 px with up to `max_things` objects, and counts.csv with their numbers of objects.
+def make_things(folder: Path, count: int) -> Path:
+    """Write `count` images of 48 px with up to seven objects, and counts.csv with their numbers of objects.
 
     The objects don't touch, because each is in a separate cell of a grid.
     """
@@ -23,7 +23,7 @@ def make_things(folder: Path, count: int, max_things: int = 7) -> Path:
     thing = top**2 + left**2 < 16
     for number in range(count):
         pixels = random.integers(0, 80, (4 * CELL, 4 * CELL, 3), dtype=np.uint8)
-        things = int(random.integers(0, max_things + 1))
+        things = int(random.integers(0, 7 + 1))
         for cell in random.permutation(16)[:things]:
             row, column = divmod(int(cell), 4)
             block = pixels[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]

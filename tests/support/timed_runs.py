@@ -114,7 +114,10 @@ class WatchedRun:
         return 0.0
 
     def _update_rate(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """Update the speed after `images` images of the current epoch. Return the seconds trained since the first epoch's end."""
+        """Update the speed after `images` images of the current epoch, which ends now if `is_epoch_end`.
+
+        Returns the seconds trained since the first epoch's end.
+        """
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)
@@ -128,7 +131,10 @@ class WatchedRun:
 
 
 def run_side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """Train two independent runs of `job` at the same time, and return the sum of their images per second."""
+    """Train two independent runs of `job` at the same time, and return the sum of their images per second.
+
+    Each is timed for `steps` steps after `warm` warm-up steps.
+    """
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

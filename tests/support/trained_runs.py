@@ -59,7 +59,7 @@ def make_labeled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
     return folder
 
 
-def make_colors(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
+def make_colors(folder: Path, counts: dict[str, int]) -> Path:
     """Write images SPLIT/COLOR/N.png in landscape format: noise with a red, green or blue tint.
 
     `counts` maps a split to its number of images per color.
@@ -70,7 +70,7 @@ def make_colors(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
             place = folder / split / name
             place.mkdir(parents=True)
             for number in range(count):
-                pixels = random.integers(0, 160, (side, side + 6, 3), dtype=np.uint8)
+                pixels = random.integers(0, 160, (20, 26, 3), dtype=np.uint8)
                 pixels[..., channel] += 60
                 Image.fromarray(pixels).save(place / f"{number}.png")
     return folder

@@ -36,22 +36,22 @@ def unpack_mnist(source: Path, folder: Path) -> str:
     return str(folder)
 
 
-def create_mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
+def create_mnist_loader(folder: str, batch: int) -> DataLoader[Any]:
     """Create the data loader of github.com/pytorch/examples (mnist/main.py) for the CPU."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
-    return DataLoader(datasets.MNIST(folder, train=train, transform=transform), batch_size=batch, shuffle=train)
+    return DataLoader(datasets.MNIST(folder, transform=transform), batch_size=batch, shuffle=True)
 
 
-def create_folder_loader(setting: Setting, workers: int, *, split: str = "train") -> DataLoader[Any]:
+def create_folder_loader(setting: Setting, workers: int) -> DataLoader[Any]:
     """Create the data loader of the tutorial "Transfer Learning for Computer Vision", without its augmentation."""
     transform = transforms.Compose([
         transforms.Resize(setting.size), transforms.CenterCrop(setting.size),
         transforms.ToTensor(), transforms.Normalize(MEAN, STD),
     ])  # fmt: skip
     return DataLoader(
-        datasets.ImageFolder(f"{setting.data}/{split}", transform),
+        datasets.ImageFolder(f"{setting.data}/train", transform),
         batch_size=setting.batch,
-        shuffle=split == "train",
+        shuffle=True,
         num_workers=workers,
         pin_memory=setting.device == "cuda",
     )

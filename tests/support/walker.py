@@ -151,10 +151,10 @@ class Walker:
         return " > ".join((type(page).__name__, *views))
 
     def walk(self, page: QWidget, show: Callable[[], QWidget], untried: Collection[str] = ()) -> Iterator[str]:
-        """Use every control on a page that hasn't been used before, and yield a line for each action that has effects.
+        """Use every enabled control of a page, and yield a line for each action that has effects.
 
-        `show` shows the page again after an action that has opened another page. Controls named in `untried` are left
-        out.
+        Controls that were used on an earlier page, and those named in `untried`, are left out. `show` shows the page
+        again after an action that has opened another page.
         """
         self._page = page
         self._connect_signals()

@@ -18,7 +18,7 @@ ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
 
 
 def read_tree(folder: Path) -> dict[str, str]:
-    """Return the contents of all files below `folder`, except those that desktop tools generate."""
+    """Return the contents of all files below `folder` by relative path, except files that desktop tools generate."""
     generated = ("mimeinfo.cache", "mime/")
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     installed = {

@@ -41,14 +41,17 @@ class SimulatedMachines(Machines):
         return [RunFolder(path) for path in sorted(folder.iterdir())] if folder.exists() else []
 
     def train(self, devices: str, *flags: str) -> RunFolder:
-        """Train a run until it ends, and return it."""
+        """Run `footplate train` on the head with these devices and `flags`, wait for its end, and return the run."""
         before = {run.run_id for run in self.runs()}
         done = self.footplate("train", str(self.images), *QUICK, "--devices", devices, *flags)
         assert done.returncode == 0, done.stdout + done.stderr
         return next(run for run in self.runs() if run.run_id not in before)
 
     def begin(self, devices: str, *flags: str) -> RunFolder:
-        """Start a long run and wait until it has saved some checkpoints."""
+        """Start a run that is too long to finish, and return it when it has saved three checkpoints.
+
+        `devices` and `flags` are arguments of `footplate train` on the head.
+        """
         done = self.footplate(
             "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
         )
@@ -64,7 +67,7 @@ class SimulatedMachines(Machines):
         wait_until(lambda: run.state() != "running", "the end", 30)
 
     def move_to_head(self, folder: Path) -> RunFolder:
-        """Move a run folder from another machine to the head."""
+        """Move the folder of a run from another machine to the head, and return the run there."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 
     def list_leftovers(self) -> list[str]:

@@ -21,11 +21,11 @@ from engine.metrics.label_curves import (
 )
 
 
-def draw_scores(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """Return random scores, including many equal ones, and random labels."""
+def draw_scores(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random scores of a label, float32 [400] with many equal values, and random ground truth, bool [400]."""
     random = np.random.default_rng(seed)
-    scores = (random.integers(0, 60, count) / 60).astype(np.float32)
-    return scores, random.random(count) < scores
+    scores = (random.integers(0, 60, 400) / 60).astype(np.float32)
+    return scores, random.random(400) < scores
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -36,7 +36,7 @@ RESNET18_FILE = "resnet18-f37072fd.pth"
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty cache for torchvision's weights and disable downloads."""
+    """Use an empty cache for torchvision's weights and disable downloads. Return the cache folder."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

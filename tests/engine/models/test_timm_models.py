@@ -75,12 +75,9 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     assert other(inputs[:, :1]).shape == (2, 9)
 
 
-def save_weights(job: Job, **model_options: object) -> torch.nn.Module:
-    """Save random weights for the job's model in the hub's cache, in timm's format. Return the model that has them.
-
-    `model_options` are passed to `timm.create_model`.
-    """
-    model = timm.create_model(job.model.name.removeprefix("timm:"), **model_options).eval()
+def save_weights(job: Job) -> torch.nn.Module:
+    """Save random weights for the job's model in the hub's cache, in timm's format. Return the model that has them."""
+    model = timm.create_model(job.model.name.removeprefix("timm:")).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None
     cached_path(known).parent.mkdir(parents=True)

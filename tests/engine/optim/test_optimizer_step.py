@@ -62,7 +62,10 @@ def test_schedules_change_the_learning_rate() -> None:
 
 
 def _compute_rate_factors(epochs: int, **fields: Any) -> list[float]:
-    """Return the learning rate at each step as a multiple of the job's learning rate. An epoch has 4 steps."""
+    """Return the learning rate at each step of a job with these `fields`, as a multiple of the job's learning rate.
+
+    An epoch has 4 steps.
+    """
     model = _model()
     optimizer_step = _optimizer_step(model, epochs=epochs, learning_rate=0.1, **fields)
     factors = []

@@ -105,7 +105,7 @@ Start = Callable[..., Supervised]
 
 
 def make_images(folder: Path, per_class: int = 24) -> Path:
-    """Write small gray images of two classes, one darker than the other."""
+    """Write `per_class` small gray images for each of two classes, one darker than the other, and return `folder`."""
     for split, lighter, count in (("train", 0, per_class), ("val", 20, max(2, per_class // 4))):
         for brightness, name in ((60, "dark"), (200, "light")):
             (folder / split / name).mkdir(parents=True)

@@ -59,12 +59,12 @@ def make_masks() -> Tensor:
     return made
 
 
-def make_perfect_outputs(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor | None = None) -> Tensor:
+def make_perfect_outputs(true: list[tuple[list[float], int]], masks: Tensor | None = None) -> Tensor:
     """Return the outputs of a perfect detector for one image with the objects `true`: pairs (box, class).
 
-    They have room for `slots` detections. `masks` are the masks of the objects, if the task has masks.
+    They have room for eight detections. `masks` are the masks of the objects, if the task has masks.
     """
-    found = torch.zeros(1, slots, 6 if masks is None else 6 + 28 * 28)
+    found = torch.zeros(1, 8, 6 if masks is None else 6 + 28 * 28)
     found[..., 4] = -1
     for number, (box, of_class) in enumerate(true):
         found[0, number, :6] = torch.tensor([*box, 0.9 - number / 10, of_class])

@@ -99,8 +99,8 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
     }
 
 
-def box(left: float, wide: float = 10) -> list[float]:
-    return [left, 0.0, left + wide, 10.0]
+def box(left: float) -> list[float]:
+    return [left, 0.0, left + 10.0, 10.0]
 
 
 # Two classes; objects of class 0 at 0 and 100, of class 1 at 200.

@@ -9,7 +9,10 @@ from engine.contract.job import Job
 
 
 def task_job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    """Return a job for one epoch on the dataset in `folder`. `fields` set the task and override other fields."""
+    """Return a job that trains for one epoch on the dataset in `folder`, with `cpus` CPU workers.
+
+    `fields` set the task and override other fields.
+    """
     values: dict[str, Any] = {
         "dataset": str(folder), "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002,
         "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,

@@ -28,7 +28,10 @@ MODULES = ("d_fine.modeling_d_fine", "rf_detr.modeling_rf_detr", "mask2former.mo
 
 
 def job(folders: dict[str, Path], cpus: int = 1, *, model: str = "tiny_rtdetrv2", **fields: Any) -> Job:
-    """Return a job for a model on the dataset of its task. `folders` maps a task to its dataset."""
+    """Return a job for the tiny model `model` on the dataset of its task, with `cpus` CPU workers.
+
+    `folders` maps a task to its dataset. `fields` override fields of the job.
+    """
     task = TINY[model].task
     usual = {"image_size": SIDE, "batch_size": 4, "optimizer": "adamw", "clip_norm": 0.1}
     return task_job(folders[task], cpus, **usual | fields, task=task, model=model)

@@ -84,10 +84,10 @@ class SumTask(CustomTask):
 
 
 def job(folder: Path, *, extra: str = "[]", before: str = "pass", cpus: int = 1, **fields: Any) -> Job:
-    """Create a job with a custom task that computes its samples in Python.
+    """Write a custom task that computes its samples in Python, and return a job that trains it with `cpus` CPU workers.
 
     `extra` is the code of a list with the names of additional samples. `before` is code that runs before the datasets
-    are opened.
+    are opened. `fields` override fields of the job.
     """
     file = folder.parent / "sums.py"
     folder.mkdir(exist_ok=True)

@@ -45,7 +45,10 @@ def _job(proof: CheckContext, **fields: Any) -> Job:
 
 
 def measure_profiling(proof: CheckContext) -> None:
-    """Measure the seconds that profiling a step adds in a DDP run, as a fraction of the interval between such steps."""
+    """Measure how many seconds profiling adds to a step of a DDP run.
+
+    The report has this time as a fraction of the interval `RECORD_S` at which steps are profiled.
+    """
     requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:record_timer_cost")
     started = time.monotonic()

@@ -85,7 +85,7 @@ def _fields(proof: CheckContext) -> dict[str, Any]:
 
 
 def _start(proof: CheckContext, ranks: int, **fields: Any) -> WorkerGroup:
-    """Start the workers of a job with this number of ranks, which communicate over NCCL."""
+    """Start the workers of a job with `ranks` ranks and these `fields`, which communicate over NCCL."""
     devices = proof.ranks(ranks)
     prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
     return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
@@ -155,7 +155,10 @@ def check_exhausted_memory(proof: CheckContext) -> None:
 
 
 def _start_long(proof: CheckContext, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
-    """Start a DDP run with two ranks and too many epochs to finish. Return it and its worker processes by rank."""
+    """Start a DDP run with two ranks and too many epochs to finish. Return its group and its worker processes by rank.
+
+    `fields` override fields of the job.
+    """
     before = set(psutil.Process().children(recursive=True))
     group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
     started = (process for process in psutil.Process().children(recursive=True) if process not in before)

@@ -50,7 +50,10 @@ def compare(
 
 
 def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
-    """Compare the speed of a detector of transformers with a bare loop of steps. Images show one to three discs."""
+    """Compare the speed of a detector of transformers with a bare loop of steps.
+
+    `model` is the detector, and `size` the side of the images in pixels. Images show one to three discs.
+    """
     if find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
     batch, count = 16, 128

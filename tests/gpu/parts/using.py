@@ -24,7 +24,7 @@ PIXEL_TOLERANCE = 12.0
 
 
 def run_footplate(*arguments: str) -> Any:
-    """Run a Footplate command and return its decoded JSON output.
+    """Run a Footplate command with `arguments`, and return its decoded JSON output.
 
     Raises:
         RuntimeError: The command fails. The message contains its error messages.

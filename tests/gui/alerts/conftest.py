@@ -42,7 +42,7 @@ class AlertsRecorder(QObject):
         status: NvmlStatus = "ok",
         message: str = "",
     ) -> None:
-        """Pass a snapshot with these GPUs to the alerts once per simulated second, for `seconds`.
+        """Pass a snapshot of `gpus` on `host` to the alerts once per simulated second, for `seconds`.
 
         `holding` contains the names of the runs on GPUs, by `device_key`. `status` and `message` are those of NVML.
         """
@@ -53,7 +53,7 @@ class AlertsRecorder(QObject):
             )
 
     def set(self, kind: KindId, **changes: object) -> None:
-        """Change fields of the alert rule for `kind`."""
+        """Replace fields of the alert rule for `kind` by `changes`."""
         self.alerts.set_rule(msgspec.structs.replace(self.alerts.rules[kind], **changes))
 
     @property

@@ -20,7 +20,10 @@ JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", im
 
 
 def make_curve(**fields: object) -> RateFound:
-    """Return a finder's result for a loss that falls by 1 between the learning rates 0.0001 and 0.1."""
+    """Return a finder's result for a loss that falls by 1 between the learning rates 0.0001 and 0.1.
+
+    `fields` override fields of the result.
+    """
     points = tuple(
         RatePoint(10.0 ** (tenths / 10), loss, loss)
         for tenths, loss in ((p, 2.0 - max(0.0, min(1.0, (p + 40) / 30))) for p in range(-70, 0))

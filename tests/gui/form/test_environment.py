@@ -1,4 +1,4 @@
-"""Facts outside of the form, whose changes start a new validation."""
+"""Devices and hosts on which a job in the form depends, and changes of them that require a new validation."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def go_to(qtbot: QtBot, widget: QWidget, key: Qt.Key = Qt.Key.Key_Tab) -> None:
 
 
 def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None:
-    """Open the menu of the focused button with Space, and press `letter` in the menu.
+    """Open the menu of the focused button of `editor` with Space, and press `letter` in the menu.
 
     The menu runs a nested event loop, so the letter is pressed by a timer.
     """

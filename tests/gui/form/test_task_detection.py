@@ -23,7 +23,10 @@ def masks(tmp_path: Path) -> Path:
 
 
 def inspect_folder(form: JobForm, qtbot: QtBot) -> Job:
-    """Wait until the form requests an inspection, pass it the report on the folder, and return the requested job."""
+    """Wait until the form requests an inspection, inspect the folder, and pass the report to the form. Return the job.
+
+    The job is the one for which the form requested the inspection.
+    """
     with qtbot.waitSignal(form.folder_chosen) as blocker:
         pass
     job: Job = blocker.args[0]

@@ -14,13 +14,13 @@ NOW = 1_700_000_000.0
 
 
 def make_gpu(n: int, **changes: object) -> Gpu:
-    """Return a GPU whose index is `n` in CUDA and in NVML."""
+    """Return a GPU whose index is `n` in CUDA and in NVML. `changes` override its other fields."""
     values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
     return gpu(n % 8, **(values | changes))
 
 
 def make_process(pid: int, **changes: object) -> GpuProcess:
-    """Return a process of the current user that started an hour ago."""
+    """Return a process of the current user that started an hour ago. `changes` override its fields."""
     values: dict[str, object] = {
         "memory_used_bytes": GIB,
         "user": current_user(),

@@ -21,13 +21,16 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` (in CUDA and NVML) with only the quantities that every GPU reports."""
+    """Return GPU `n` (in CUDA and NVML) with only the quantities that every GPU reports.
+
+    `changes` override its fields.
+    """
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 
 
 def full_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` with all quantities."""
+    """Return GPU `n` (in CUDA and NVML) with all quantities. `changes` override its fields."""
     received: dict[str, object] = {
         "memory_busy_percent": 31.0,
         "sm_active_percent": 64.0,
@@ -68,13 +71,16 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
 
 
 def make_watched_gpu(sample: Gpu, **changes: object) -> WatchedGpu:
-    """Return a local GPU with the readings `sample`, in the form in which views receive it."""
+    """Return a local GPU with the readings `sample`, in the form in which views receive it.
+
+    `changes` override its fields.
+    """
     values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 
 
 def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
-    """Return a history in which each GPU has constant readings, one per second for `seconds`."""
+    """Return a history in which each GPU of `sample` has constant readings, one per second for `seconds`."""
     history = DeviceHistory()
     for second in range(seconds):
         history.add(snapshot(*sample, time=START + second))

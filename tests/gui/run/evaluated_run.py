@@ -24,8 +24,8 @@ def iou(epoch: int) -> tuple[float | None, ...]:
     return (0.1 * epoch, 0.2 * epoch, None)
 
 
-def make_details(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """Return two events that belong to a validation: its class metrics, and its predictions of `samples` samples."""
+def make_details(validation: Validation) -> tuple[ClassMeasures, Predicted]:
+    """Return two events that belong to a validation: its class metrics, and its predictions of `SAMPLES` samples."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     predicted = tuple(
         PredictedSample(
@@ -36,7 +36,7 @@ def make_details(validation: Validation, samples: int = SAMPLES) -> tuple[ClassM
             prediction_words=f"birch {epoch}%",
             legend=(index,),
         )
-        for index in range(samples)
+        for index in range(SAMPLES)
     )
     return (
         ClassMeasures(
@@ -66,7 +66,8 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 def make_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
     """Create a run folder with the log from `events`, and draw the images of its predictions.
 
-    The images have 8 x 6 pixels. Ground truths are green and predictions are red. `changes` are fields of the job.
+    The images have 8 x 6 pixels. Ground truths are green and predictions are red. `accuracy` and `measures` are passed
+    to `events`. `changes` are fields of the job.
     """
     chosen = job(**changes)
     run = create_run(chosen)

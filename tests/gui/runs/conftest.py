@@ -59,12 +59,12 @@ def select_runs(page: RunsPage, *runs: RunFolder) -> None:
 
 
 def make_interrupted_run(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
-    """Create a run without a final event in its log, as after a power failure.
+    """Create a run of `steps` steps without a final event in its log, as after a power failure.
 
-    If `checkpoint`, it has a checkpoint to resume from.
+    If `checkpoint`, it has a checkpoint to resume from. `changes` are fields of the job.
     """
     run = write_run(steps, None, **changes)  # type: ignore[arg-type]
-    os.utime(run.job_file, (0, 0))
+    os.utime(run.job_file, (0, 0))  # a run without a supervisor and with a recent job counts as starting
     if checkpoint:
         (run.checkpoints / "last.pt").write_bytes(b"weights")
     return run

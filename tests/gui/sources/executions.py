@@ -49,10 +49,10 @@ def make_restart_events(from_step: int, at: float, **changes: object) -> list[An
     ]
 
 
-def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEvent]:
+def steps(numbers: Iterable[int], begun: float) -> list[AnyEvent]:
     return [
         StepMetrics(
-            time=begun + position * STEP_S, epoch=(step - 1) // 10 + 1, step=step, loss=loss, learning_rate=0.01,
+            time=begun + position * STEP_S, epoch=(step - 1) // 10 + 1, step=step, loss=9.0, learning_rate=0.01,
             images_per_second=100.0, data_wait_s=0.0, compute_s=0.1,
         )
         for position, step in enumerate(numbers, 1)

@@ -1,4 +1,4 @@
-"""Saved evaluations: their samples, comparable ones, and counts at a threshold."""
+"""Saved evaluations: their samples, the evaluations with which they can be compared, and counts at a threshold."""
 
 from __future__ import annotations
 

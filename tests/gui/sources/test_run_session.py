@@ -50,8 +50,8 @@ def supervise() -> Iterator[list[Supervised]]:
             Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
 
 
-def start_supervised(started: list[Supervised], behavior: str, world_size: int = 1) -> Supervised:
-    started.append(Supervised(behavior, world_size))
+def start_supervised(started: list[Supervised], behavior: str) -> Supervised:
+    started.append(Supervised(behavior, 1))
     return started[-1]
 
 

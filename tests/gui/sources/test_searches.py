@@ -1,4 +1,4 @@
-"""Data of hyperparameter searches: axes, curves, words, and the best trial."""
+"""Data of hyperparameter searches: axes, curves, texts, and the best trial."""
 
 from __future__ import annotations
 

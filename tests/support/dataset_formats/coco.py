@@ -58,7 +58,7 @@ def _get_layout(variant: str, split: str) -> tuple[str, str, str]:
 def make_content(
     truth: Truth, images: tuple[TrueImage, ...], variant: str = "plain", *, pattern: str = "{}.png", first_id: int = 7
 ) -> dict[str, Any]:
-    """Return the content of a JSON file as a dict.
+    """Return the content of a JSON file with the annotations of `images` as a dict, in the layout `variant`.
 
     `pattern` is the path of an image in the file, with "{}" in place of its ground-truth name. `first_id` is the id of
     the first image.

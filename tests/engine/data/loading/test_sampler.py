@@ -16,7 +16,7 @@ sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.
 def list_steps(
     length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool
 ) -> list[list[np.ndarray]]:
-    """Return the sample indices of each rank at each step of an epoch, and check the batch sizes."""
+    """Return the sample indices of an epoch: a list per step, with an array per rank. Check the batch sizes."""
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shuffle=shuffle) for rank in range(world)
     ]

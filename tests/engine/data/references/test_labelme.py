@@ -16,7 +16,10 @@ pytestmark = make_marks("labelme")
 
 
 def open_label_file(path: Path | None = None) -> Any:
-    """Open a file with labelme's LabelFile class, which moved to `_label_file` in labelme 6."""
+    """Open a file with labelme's class `LabelFile`, or return an empty instance if `path` is None.
+
+    labelme 6 moved this class to the module `_label_file`.
+    """
     from labelme._label_file import LabelFile
     from loguru import logger
 

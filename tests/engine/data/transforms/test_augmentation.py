@@ -433,11 +433,12 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
 # Crops of full images
 
 
-def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
-    """Return the regions that the augmentation `text` selects in images with the aspect ratio `aspect`.
+def draw_parts(text: str, aspect: float) -> np.ndarray:
+    """Return the regions that the augmentation `text` selects in 4,000 images with the aspect ratio `aspect`.
 
-    They are fractions of the image's size, [count, 4]: left, top, width and height.
+    They are fractions of the image's size, [4000, 4]: left, top, width and height.
     """
+    count = 4000
     augmentation = make_augmentation(text, seed=4, images=count, epochs=1)
     drawn = augmentation.draw(1, np.arange(count), np.full(count, aspect, np.float32))
     inverse = drawn.numbers[:, AFFINE].reshape(-1, 2, 3).astype(np.float64)
@@ -556,12 +557,13 @@ class GivenStreams(RandomStreams):
         return np.broadcast_to(numbers.reshape(count, -1), (count, len(samples))).copy()
 
 
-def draws_of(text: str, given: object, *, n: int = 1, aspects: np.ndarray | None = None, **more: object) -> Draws:
+def draws_of(text: str, given: object, *, n: int = 1) -> Draws:
     streams = GivenStreams(0)
     streams.given = np.array(given, np.float64)
-    settings = {"size": SIZE, "channels": 3, "images": 100, "epochs": 20, "mirror": True} | more
-    augmentation = Augmentation(parse_all(*text.split()), streams, **settings)  # type: ignore[arg-type]
-    return augmentation.draw(1, np.arange(n), aspects)
+    augmentation = Augmentation(
+        parse_all(*text.split()), streams, size=SIZE, channels=3, images=100, epochs=20, mirror=True
+    )
+    return augmentation.draw(1, np.arange(n), None)
 
 
 def test_augmentation_leaves_out_mirroring_and_ends_mosaics() -> None:

@@ -31,7 +31,10 @@ StartChild = Callable[..., Child]
 
 @pytest.fixture
 def host_processes(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
-    """Return an object that reads process data without caching. NVML's process ids count as those of this machine."""
+    """Return an object that reads process data, and reads the load again at each call instead of caching it.
+
+    The process ids that NVML lists are assumed to be valid on this machine, as outside of a container.
+    """
     monkeypatch.setattr(host, "has_foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()
@@ -39,7 +42,10 @@ def host_processes(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
 
 @pytest.fixture
 def start_child() -> Iterator[StartChild]:
-    """Return a function that starts a Python program and waits for its first output. It is ended after the test."""
+    """Return a function that starts a Python program and waits for its first output.
+
+    The programs are ended after the test.
+    """
     started: list[Child] = []
 
     def start(code: str, *arguments: str) -> Child:

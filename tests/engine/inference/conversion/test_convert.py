@@ -97,7 +97,7 @@ def session(file: Path) -> onnxruntime.InferenceSession:
 
 
 def run_example_script(folder: Path, sample: str) -> str:
-    """Run the folder's example script in an interpreter without Footplate and return its output."""
+    """Run the script predict.py in `folder` on the folder's file `sample`, without Footplate. Return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
     done = subprocess.run(

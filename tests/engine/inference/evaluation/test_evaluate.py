@@ -32,10 +32,10 @@ def evaluate_run(run: Path, dataset: str = "", **fields: object) -> SavedEvaluat
     return read_evaluation(evaluate(request, lambda progress: None).parent)
 
 
-def read_refusal(run: Path, dataset: str, **fields: object) -> str:
+def read_refusal(run: Path, dataset: str) -> str:
     before = sorted((run / "evaluations").iterdir())
     with pytest.raises(CannotLoad) as refusal:
-        evaluate_run(run, dataset, **fields)
+        evaluate_run(run, dataset)
     assert sorted((run / "evaluations").iterdir()) == before
     (problem,) = refusal.value.problems
     return f"{problem.field}: {problem.message} {problem.remedy}"

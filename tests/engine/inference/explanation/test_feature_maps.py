@@ -21,7 +21,7 @@ SIDE = 64
 
 
 def build_classifier(model: str, side: int = SIDE) -> nn.Module:
-    """Return an untrained classifier for 5 classes.
+    """Return an untrained classifier for 5 classes and square images of `side` pixels.
 
     Heads whose weights are zero are randomized, because gradients would vanish.
     """
@@ -117,7 +117,11 @@ def test_model_without_a_map_is_reported() -> None:
 
 
 class Dense(nn.Module):
-    """Network that scores each pixel: the features of the module `body` are decoded, and coarse scores are added."""
+    """Network that returns two scores for each pixel.
+
+    They are the sum of fine scores from a decoder and of coarse scores, both computed from the features of the
+    submodule whose name is `body`.
+    """
 
     def __init__(self, body: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Conversion of scores in a model's input to predictions in images of other sizes, and of masks to text formats."""
+"""Conversion of a model's outputs to predictions in the size of the original image, and of masks to text formats."""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def test_result_files_have_unique_names(images: Path) -> None:
 
 
 def list_refusals(trained: TrainedRun, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
-    """Return the problems with a prediction request as pairs (field, message)."""
+    """Return the problems with an invalid prediction request as pairs (field, message).
+
+    The request is for `paths`, with `fields` in place of the defaults. Checks that each problem has a remedy.
+    """
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:
         predict(PredictRequest(paths=paths, out=str(out), **values), print)

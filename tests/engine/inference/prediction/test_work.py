@@ -27,14 +27,14 @@ from engine.tasks.predictions import Objects, Raw
 from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
 
 
-def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) -> list[str]:
+def write_images(folder: Path, classes: Sequence[int | None]) -> list[str]:
     """Write an image per entry of `classes`, and return the paths of the images.
 
     An entry is the index of the color channel that is bright, or None for a damaged file.
     """
     folder.mkdir()
     for number, channel in enumerate(classes):
-        pixels = np.zeros((side, side, 3), np.uint8)
+        pixels = np.zeros((16, 16, 3), np.uint8)
         pixels[..., channel or 0] = 250
         Image.fromarray(pixels).save(folder / f"{number}.png")
         if channel is None:
@@ -52,7 +52,10 @@ def predict_shard(
     ranks: int = 1,
     **fields: Any,
 ) -> list[Entry]:
-    """Let worker `rank` predict its part of the `remaining` samples, by default all. Return its entries."""
+    """Let worker `rank` of `ranks` predict its part of the `remaining` samples, by default of all. Return its entries.
+
+    `fields` are further fields of the `PredictRequest`.
+    """
     sources = list_sources(paths, "images", str(out))
     numbers = np.array(range(len(sources.files)) if remaining is None else remaining, np.int64)
     folder = out / f"journal-{rank}"
@@ -183,9 +186,9 @@ def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor |
     return results.write_prediction(sample, maps)
 
 
-def sample_of(sides: tuple[int, int], **fields: Any) -> Sample:
-    values = {"number": 3, "name": "s", "path": "p", "file": "", "sides": sides, "frame": 2, "last": False} | fields
-    return Sample(image=lambda: np.zeros((*sides, 3), np.uint8), **values)
+def sample_of(sides: tuple[int, int]) -> Sample:
+    image = np.zeros((*sides, 3), np.uint8)
+    return Sample(3, "s", "p", "", sides, lambda: image, frame=2, last=False)
 
 
 def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:

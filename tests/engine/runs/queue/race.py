@@ -88,7 +88,10 @@ def main(processes: int, rounds: int, kills: int) -> None:
         racers.add(pid)
 
     def reap(pid: int, options: int) -> None:
-        """Collect the exit of a racer, and start a new racer in place of a killed one."""
+        """Collect the exit of a racer, and start a new racer in place of a killed one.
+
+        `options` are those of `os.waitpid`.
+        """
         nonlocal killed
         reaped, status = os.waitpid(pid, options)
         if reaped:

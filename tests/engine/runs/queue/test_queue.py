@@ -36,7 +36,7 @@ def command(script: str, *arguments: str) -> list[str]:
 
 
 def run_script(script: str, *arguments: str) -> list[int]:
-    """Run one of the scripts in this folder, and return the numbers that it prints."""
+    """Run one of the scripts in this folder with `arguments`, and return the numbers that it prints."""
     done = subprocess.run(
         command(script, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
     )

@@ -222,8 +222,8 @@ def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> M
     return assemble_split(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
 
 
-def _row(layers: int = 6) -> nn.Sequential:
-    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+def _row() -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
 
 
 def test_assemble_merges_measurements() -> None:

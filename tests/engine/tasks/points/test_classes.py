@@ -24,7 +24,10 @@ def read(folder: Path) -> Content:
 
 
 def write_clouds(folder: Path, labels: list[int], ending: str = "las") -> Content:
-    """Write two point clouds that contain each label equally often. Return the content that Footplate reads."""
+    """Write two point clouds that contain each label equally often, and return the content that Footplate reads.
+
+    `ending` is the suffix of the files, which determines their format.
+    """
     places, _ = make_scene(0, 10 * len(labels))
     for name in ("a", "b"):
         if ending == "las":

@@ -36,7 +36,10 @@ def linknet(**fields: Any) -> Job:
 
 
 def make_targets(count: int) -> torch.Tensor:
-    """Return targets for `count` images with lines. The first row of each image is unlabeled."""
+    """Return targets for `count` images with a line: its mask and its directions, int64 [count, 2, h, w].
+
+    The first row of each image is unlabeled.
+    """
     planes = []
     for seed in range(count):
         mask = (make_line(SIDE, seed)[1] > 0).astype(np.uint8)
@@ -46,9 +49,10 @@ def make_targets(count: int) -> torch.Tensor:
 
 
 def make_guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
-    """Return plausible outputs of a model in packed form: noise plus `sureness` times the targets.
+    """Return outputs of a model whose guesses are better than chance: noise plus `sureness` times the targets.
 
-    `sides` are the sizes of the output maps.
+    There is one square map per element of `sides`, its size in pixels. As in the model's outputs, the maps are
+    flattened and concatenated: [n, scores, pixels].
     """
     generator = torch.Generator().manual_seed(1)
     maps = []

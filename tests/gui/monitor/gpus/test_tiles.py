@@ -14,8 +14,8 @@ from gui.style import theme
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
-def gpus(count: int, **changes: object) -> list[Gpu]:
-    return [full_gpu(n, **changes) for n in range(count)]
+def gpus(count: int) -> list[Gpu]:
+    return [full_gpu(n) for n in range(count)]
 
 
 def test_columns_for_maximizes_tiles() -> None:
@@ -59,8 +59,8 @@ def test_tile_larger_shows_more_values(watching: Watching, qtbot: QtBot) -> None
     assert len(tile.figures.visible_figures) > few
 
 
-def compact_texts(watching: Watching, row: int = 0) -> list[str]:
-    return [watching.page.gpus.lines.gpus.index(row, column).data() for column in range(len(COLUMNS))]
+def compact_texts(watching: Watching) -> list[str]:
+    return [watching.page.gpus.lines.gpus.index(0, column).data() for column in range(len(COLUMNS))]
 
 
 def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:

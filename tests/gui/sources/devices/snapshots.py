@@ -9,7 +9,10 @@ CORES = (10.0, 90.0, 50.0, 0.0)
 
 
 def gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` of a machine with two GPUs, whose order in CUDA is the reverse of that in NVML."""
+    """Return GPU `n` of a machine with two GPUs, whose order in CUDA is the reverse of that in NVML.
+
+    `changes` override its fields.
+    """
     values: dict[str, object] = {
         "uuid": UUIDS[n],
         "name": "NVIDIA H200",
