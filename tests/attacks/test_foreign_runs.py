@@ -35,13 +35,16 @@ REFUSED = "net.py contains code that you have not allowed to run yet."
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
-    """Return the path of a file that the model file of `foreign_job` creates when it is executed."""
+    """Return the path of a file that doesn't exist unless the model file of `foreign_job` has been executed."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def foreign_job(job: Make, tmp_path: Path, mark: Path) -> Job:
-    """Return a job from another machine, with the hash of a model file that this user has never permitted."""
+    """Return a job as from another machine: it permits a model file by its hash, but this user never has.
+
+    The model file creates the file `mark` when it is executed.
+    """
     file = tmp_path / "net.py"
     file.write_text(RUNS.format(ran=str(mark), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))

@@ -13,11 +13,8 @@ pytestmark = pytest.mark.attacks
 
 
 @pytest.fixture
-def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make every Python process that inspects datasets or samples GPUs print large amounts of text when it starts.
-
-    Returns the folder that is added to PYTHONPATH for this.
-    """
+def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every Python process that inspects datasets or samples GPUs print large amounts of text when it starts."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -27,7 +24,6 @@ def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "    sys.stderr.flush()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
-    return site
 
 
 @pytest.mark.usefixtures("talkative")

@@ -42,7 +42,10 @@ def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
 
 @pytest.fixture
 def call(cuda_forker: Forker) -> Call:
-    """Return a function that calls a module-level function in a new process on a simulated machine."""
+    """Return a function that calls a module-level function in a new process on a simulated machine.
+
+    Its arguments are the machine, the function, the function's arguments, and environment variables as keywords.
+    """
 
     def call_on(machine: CudaMachine, function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
         return cuda_forker.call(function, arguments, machine.environment | variables)

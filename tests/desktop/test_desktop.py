@@ -76,7 +76,7 @@ class DesktopSession:
 
 @pytest.fixture(scope="module")
 def session(x: Desktop) -> Iterator[DesktopSession]:
-    """Start Footplate for the first time, and train on the sample dataset with the keyboard alone."""
+    """Start Footplate for the first time, train on the sample dataset with the keyboard alone, and yield the session."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     wait_until(
@@ -93,7 +93,7 @@ def session(x: Desktop) -> Iterator[DesktopSession]:
 
 @pytest.fixture
 def window(session: DesktopSession) -> Window:
-    """Return the window with its first page visible and no open dialog."""
+    """Close all dialogs of the session's window, show its first page, and return it."""
     while (title := session.window.get_active_title()) != "Footplate":
         session.window.press_keys("Escape")
         wait_until(lambda title=title: session.window.get_active_title() != title, f"the end of “{title}”")

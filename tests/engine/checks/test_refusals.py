@@ -30,7 +30,7 @@ HOLDER = "4000001:1024"
 
 @pytest.fixture
 def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Make all processes of the test use the driver stub."""
+    """Make all processes of the test use the NVML stub, with all its GPUs visible, and return the stub."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

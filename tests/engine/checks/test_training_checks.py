@@ -18,7 +18,7 @@ CPUS = ("cpu", "cpu")
 
 @pytest.fixture(autouse=True)
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a fake C++ compiler and put its folder on the PATH. Return its path."""
+    """Create a fake C++ compiler, make its folder the only one on the PATH, and return the compiler's path."""
     program = tmp_path / "programs" / "g++"
     program.parent.mkdir()
     program.touch(mode=0o755)

@@ -25,7 +25,7 @@ from tests.support.worker_group import Forker
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub with a profile for this test."""
+    """Return the compiled NVML stub. Its profile, which determines its GPUs, belongs to this test alone."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
@@ -49,7 +49,10 @@ def cached_children() -> Iterator[None]:
 
 @pytest.fixture
 def inference_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carry out requests for trained models in this process, with forked workers, which saves two imports of PyTorch."""
+    """Make commands that use a trained model work in this process, with forked workers.
+
+    This saves two imports of PyTorch, in a child process and in its workers.
+    """
     run_child = children._run_module
 
     def messages(module: str, *arguments: Any, request: Any = None, **options: Any) -> Iterator[Any]:

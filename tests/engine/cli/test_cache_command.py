@@ -18,7 +18,7 @@ from tests.engine.cli.terminal import run_in_this_process
 
 @pytest.fixture
 def filled_cache(tmp_path: Path) -> CachedImages:
-    """Return an open cache that has room for two images and contains one of them."""
+    """Create and open the cache of a dataset of two images, add one of them, and return the cache."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:

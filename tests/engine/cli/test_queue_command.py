@@ -37,7 +37,7 @@ def enqueue() -> Iterator[Enqueue]:
 
 @pytest.fixture
 def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
-    """Return a function that runs a command in this process."""
+    """Return a function that runs a command in this process, and returns its exit code and output."""
 
     def run(*arguments: str) -> Answer:
         code = main(arguments)

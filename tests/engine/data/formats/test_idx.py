@@ -21,7 +21,7 @@ from tests.support.images import encode_idx, write_idx
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """Return a folder of idx files: 20 training and 10 validation images with the labels 3, 5, 7 and 9."""
+    """Create a folder of idx files: 20 training and 10 validation images with the labels 3, 5, 7 and 9."""
     for name, count in (("train", 20), ("t10k", 10)):
         write_idx(tmp_path / f"{name}-images-idx3-ubyte", np.zeros((count, 5, 4)))
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", 3 + 2 * (np.arange(count) % 4))

@@ -296,7 +296,7 @@ def test_progress_is_rate_limited(tmp_path: Path) -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """Return a folder whose inspection takes very long."""
+    """Create a dataset of 2,000 large images, whose inspection takes very long, and return its folder."""
     first = write_noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):
