@@ -43,7 +43,7 @@ from engine.tasks.base import DatasetInfo, Objective, Task, add_plugin_metrics
 from engine.tasks.predictions import Prediction, Raw, RawScores
 from engine.tasks.registry import TASKS
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, read_checkpoint
-from engine.training.dataloaders import preprocessing
+from engine.training.dataloaders import get_preprocessing
 
 
 class CannotLoad(RequestError):  # noqa: N818
@@ -321,7 +321,7 @@ def read_training(run: RunFolder) -> TrainingFacts:
         raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
     with convert_errors():
         # If the plan lacks it, the dataset is opened to determine it.
-        input_preprocessing = planned.preprocessing or preprocessing(job, task, task.open_splits(job))
+        input_preprocessing = planned.preprocessing or get_preprocessing(job, task, task.open_splits(job))
     return TrainingFacts(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
 
 

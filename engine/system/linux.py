@@ -28,7 +28,7 @@ def signal_at_parents_death(number: int) -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent exits, and exit if it already has.
+    """Ask the kernel to kill this process when its parent exits. Exit if the parent `parent_pid` already has.
 
     More precisely, the process is killed when the thread that forked it exits.
     """

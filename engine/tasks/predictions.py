@@ -230,7 +230,8 @@ class Objects(Prediction):
 class PointClasses(Prediction):
     """Classes of the points in a cloud, in the order of its file.
 
-    `numbers` are the class numbers, uint8 [n], or 255 for a point without a position. `probability` is float32 [n].
+    `numbers` are the class numbers, uint8 [n], or 255 for a point without a position. `probability` [n], float32, is
+    the probability of each point's class.
     """
 
     numbers: Bytes

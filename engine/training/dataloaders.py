@@ -202,7 +202,7 @@ class DataLoaders:
             self._splits,
             samples,
             sampler,
-            limits=size_limits(job, self._task, strategy.model),
+            limits=get_size_limits(job, self._task, strategy.model),
             threads=threads,
             device=strategy.device,
             on_unreadable=self._report_unreadable,
@@ -222,7 +222,7 @@ class DataLoaders:
         self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
 
 
-def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
+def get_size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
     """Return the limits for varying image sizes, which exclude sizes that are too small for the model."""
     limits = (model.size_limits if isinstance(model, LoadableDetector) else None) or USUAL_LIMITS
     name, min_side = job.model.name, 0
@@ -290,8 +290,8 @@ def get_normalization(job: Job, task: Task, splits: Splits) -> Statistics:
     return splits.statistics or task.get_normalization(job, splits.channels)
 
 
-def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
-    """Return the preprocessing of the samples for the model of `job`."""
+def get_preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
+    """Return the framing and normalization of samples that the model of `job` is trained with, for its later uses."""
     mean, std = get_normalization(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):

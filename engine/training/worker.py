@@ -37,7 +37,7 @@ from engine.training.callbacks.unfreezing import disable_gradients, enable_froze
 from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
-from engine.training.dataloaders import DataLoaders, preprocessing
+from engine.training.dataloaders import DataLoaders, get_preprocessing
 from engine.training.faults import classify, explain, find_field
 from engine.training.finite import find_nonfinite_buffers
 from engine.training.metric_buffer import NotFinite
@@ -331,7 +331,7 @@ def _report_plan(
             trainable_parameters=trainable,
             model_split=strategy.model_split,
             shares=strategy.shares,
-            preprocessing=preprocessing(job, context.task, splits),
+            preprocessing=get_preprocessing(job, context.task, splits),
             metrics=strategy.objective.entry.metrics,
         )
     )

@@ -115,7 +115,7 @@ class EventTracker:
         ]
 
     def find_new_memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
-        """Return events for new uncorrected memory errors, and for a failed row remapping."""
+        """Return events at `time` for new uncorrected memory errors, and for a failed row remapping."""
         if gpu.lost:
             return []
         events = []

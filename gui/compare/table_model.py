@@ -111,7 +111,7 @@ _DIGITS = 9
 
 
 def generate_curve_rows(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
-    """Yield CSV rows of the curves: one for every logged step and validation of each run.
+    """Yield CSV rows of the curves: column titles, and one row for every logged step and validation of each run.
 
     Unknown values are empty. `epoch` is fractional and starts at 0.
     """
@@ -131,7 +131,10 @@ def generate_curve_rows(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
 
 
 def generate_comparison_rows(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> Iterator[list[str]]:
-    """Yield CSV rows of the comparison: one for each figure or field, with a column for each run."""
+    """Yield CSV rows of the comparison: ids and names of the runs, and one row for each figure or field in `rows`.
+
+    Each run has a column.
+    """
     yield ["", *(run.summary.run_id for run in runs)]
     yield [tr("Name"), *(run.summary.name for run in runs)]
     for row in rows:

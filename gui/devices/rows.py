@@ -81,7 +81,7 @@ class DeviceRow(QFrame):
             self.check.click()
 
     def show_readings(self, load: float | None, temperature: float | None, history: DeviceHistory) -> None:
-        """Show the latest load in percent, the temperature (None if unknown), and the graph of the load."""
+        """Show the latest load in percent, the temperature in °C (or nothing for None), and the load in `history`."""
         key = self._key
         self.load.setText(percent(load, 3) if load is not None else "")
         self.temperature.setText(celsius(temperature, 3) if temperature is not None else "")
@@ -106,7 +106,7 @@ class GpuRow(DeviceRow):
         super().__init__(device_key(host, gpu.uuid), title, tip)
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
-        """Show the state of `gpu` at time `now`, in seconds since the epoch."""
+        """Show the state of `gpu` at time `now`, in seconds since the epoch, and a graph of its load in `history`."""
         self.check.setText(gpu_title(gpu))
         self.check.setAccessibleName(f"{self._title}, {gpu.name}")
         self.check.setAccessibleDescription(device_format.describe_gpu(gpu))

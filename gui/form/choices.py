@@ -32,9 +32,14 @@ class FieldChoices:
         models: ModelFollower,
         model_file: Callable[[str], ModelFile | None],
     ) -> None:
-        """Connect the fields, and update all choices.
+        """Connect the fields on which choices depend, and update all choices.
 
-        `model_file` returns the facts about the model file at a path, or None until they are known.
+        Args:
+            rows: Rows of the form's fields, by field name.
+            options: Rows of the options of the selected task, model and strategy.
+            environment: Facts outside of the form, such as the catalogue and the devices.
+            models: Updater of the model that suits the task, which selects the default model.
+            model_file: Function that returns the facts about the model file at a path, or None until they are known.
         """
         self._rows, self._options, self._environment = rows, options, environment
         self._models, self._model_file = models, model_file

@@ -84,7 +84,7 @@ class ConsentBar(QFrame):
         self.hide()
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
-        """Ask for consent to run a model file, unless its contents are allowed.
+        """Ask for consent to run a model file, or hide the banner if its contents are allowed or can't be read.
 
         `sha256` is the hash of the contents, or None if they can't be read. `agreed` is True if the user has allowed
         them.

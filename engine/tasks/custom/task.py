@@ -89,8 +89,8 @@ class Custom(Task):
     def get_image_size(self, job: Job) -> int:
         """Return the side of the model's images in pixels, or 0 if samples are not images.
 
-        If the job sets no size, it is the width of a training sample if the user's code reads the data, and otherwise
-        the default of the user's task. For this, the dataset is opened, and a sample is loaded.
+        If the job sets no size, it is the default size of the user's task or, if the user's code reads the data, the
+        width of a training sample. To find this out, the dataset is opened, and a sample is loaded.
         """
         if job.data.image_size is not None:
             return job.data.image_size

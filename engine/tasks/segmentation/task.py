@@ -266,13 +266,19 @@ def _average_pixels(values: Tensor, targets: Tensor) -> Tensor:
 
 
 def _compute_cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean cross entropy over the pixels of each image, [n]."""
+    """Return the mean cross entropy over the pixels of each image, [n].
+
+    `outputs` are logits [n, C, h, w], `targets` are classes [n, h, w], and `weights` [C] weight the pixels by class.
+    """
     values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
     return _average_pixels(values, targets)
 
 
 def _compute_focal_loss(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean focal loss over the pixels of each image, [n]."""
+    """Return the mean focal loss over the pixels of each image, [n].
+
+    `outputs` are logits [n, C, h, w], `targets` are classes [n, h, w], and `weights` [C] weight the pixels by class.
+    """
     values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
     values = (1 - torch.exp(-values)) ** FOCAL_EXPONENT * values
     if weights is not None:
@@ -281,7 +287,10 @@ def _compute_focal_loss(outputs: Tensor, targets: Tensor, weights: Tensor | None
 
 
 def _compute_dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean Dice loss over the classes that occur in each image, [n]."""
+    """Return the mean Dice loss over the classes that occur in each image, [n].
+
+    `outputs` are logits [n, C, h, w], and `targets` are classes [n, h, w].
+    """
     has_class = (targets != NO_CLASS)[:, None]
     probabilities = outputs.softmax(1) * has_class
     one_hot = functional.one_hot(targets.where(has_class[:, 0], 0), outputs.shape[1])  # [n, h, w, C]

@@ -125,7 +125,10 @@ class Checkpointer:
         return bool(steps) and step % steps == 0
 
     def is_overdue(self) -> bool:
-        """Return True on rank 0 if the last checkpoint is older than the interval that the job sets in minutes."""
+        """Return True on rank 0 if the last checkpoint is older than the interval that the job sets in minutes.
+
+        Always False on other ranks, without an interval, and while a checkpoint is being written.
+        """
         minutes = self._job.checkpoints.checkpoint_minutes
         if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
             return False

@@ -19,7 +19,7 @@ from engine.data.randomness import RandomStreams
 from engine.strategies.base import ResolvedJob
 from engine.strategies.ddp import DataParallelProcesses
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import DataLoaders, create_image_loader, size_limits
+from engine.training.dataloaders import DataLoaders, create_image_loader, get_size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
 from tests.support.specs import make_worker_spec
@@ -80,7 +80,7 @@ def test_multi_scale_sizes_differ_by_step_and_agree_between_ranks(tmp_path: Path
     ],
 )
 def test_varying_sizes_are_large_enough_for_the_model(task: str, model: str, smallest: int) -> None:
-    limits = size_limits(Job.from_fields(task=task, model=model), TASKS[task], nn.Identity())
+    limits = get_size_limits(Job.from_fields(task=task, model=model), TASKS[task], nn.Identity())
     assert limits == SizeLimits(smallest, 32)
 
 
