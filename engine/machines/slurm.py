@@ -57,13 +57,19 @@ def supervise_slurm(folder: Path) -> int:
     stdio.redirect_output(run.path / "supervisor.log")
     _record_state(run, job_id, "RUNNING")
     code = _supervise(run, this_node)
-    if _was_warned(run):
-        _record_state(run, job_id, "PENDING", "Requeued")
-        requeued = subprocess.run(["scontrol", "requeue", job_id], check=False)
-        if requeued.returncode == 0:
-            return code
-    _record_state(run, job_id, "FAILED" if code else "COMPLETED")
+    if not _was_warned(run) or not requeue(run, job_id):
+        _record_state(run, job_id, "FAILED" if code else "COMPLETED")
     return code
+
+
+def requeue(run: RunFolder, job_id: str) -> bool:
+    """Record that the SLURM job `job_id` is pending, and requeue it. Return False if SLURM refuses that.
+
+    When SLURM requeues a job, it ends the job's processes, and with them perhaps scontrol before it returns.
+    """
+    _record_state(run, job_id, "PENDING", "Requeued")
+    code = subprocess.run(["scontrol", "requeue", job_id], check=False).returncode
+    return code <= 0  # negative if it was ended by a signal
 
 
 def _supervise(run: RunFolder, this_node: str) -> int:
