@@ -157,7 +157,7 @@ class FieldRow(LabeledField):
         super().show_problems(problems)
 
     def _on_adjusted(self, reason: str) -> None:
-        """Explain in the note why a typed value was replaced, until the next edit."""
+        """Show `reason`, why a typed value was replaced, in the note until the next edit."""
         self.set_note(reason)
         self._is_adjustment_noted = True
 

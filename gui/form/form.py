@@ -142,11 +142,11 @@ class JobForm(JobSignals):
         self.rows[name].set_value(value)
 
     def field_value(self, name: str) -> Any:
-        """Return the value of a field, or its default while the field has no effect."""
+        """Return the value of the field `name`, or its default while the field has no effect."""
         return self.rows[name].value()
 
     def focus_field(self, name: str) -> None:
-        """Open the section of a field, scroll to the field, and focus it."""
+        """Open the section of the field `name`, scroll to the field, and focus it."""
         self.body.focus_field(name)
 
     def browse(self) -> None:

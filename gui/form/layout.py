@@ -103,7 +103,7 @@ class FormLayout(QWidget):
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str) -> None:
-        """Open the section of a field, scroll to the field, focus it, and highlight it for a moment."""
+        """Open the section of the field `name`, scroll to the field, focus it, and highlight it for a moment."""
         self._reveal(name)
         control = self._fields.rows[name].editor.control
         control.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -112,7 +112,7 @@ class FormLayout(QWidget):
         self._flash(name)
 
     def point_at(self, name: str) -> None:
-        """Scroll to a field and highlight it for a moment, without focusing it."""
+        """Scroll to the field `name` and highlight it for a moment, without focusing it."""
         self._reveal(name)
         self._flash(name)
 

@@ -74,7 +74,7 @@ class Readiness:
         self._action_title = action_title
 
     def find_disabled_reason(self, problems: Sequence[Problem]) -> str:
-        """Return the reason why the job can't be started, or "" if it can."""
+        """Return the reason why a job with these problems can't be started, or "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
         blocking = errors(problems)

@@ -108,10 +108,11 @@ class LabelCheck:
         self._pressed = QElapsedTimer()
 
     def start_if_needed(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels must be shown instead of starting a run. Save that they have been shown.
+        """Start the label check for the dataset in `folder`, if the check is needed and hasn't been made before.
 
-        A report without examples never delays the start. Two presses of the Train button within the time of a double
-        click count as one.
+        Returns True if the labels must be shown instead of starting a run. Saves that they have been shown. A report
+        without examples never delays the start. Two presses of the Train button within the time of a double click count
+        as one.
         """
         if report is None or not report.format or report.certain or not report.examples:
             return False

@@ -139,7 +139,7 @@ class GraphsView(QWidget):
             plot.set_thresholds(_THRESHOLDS[quantity]([gpu for gpu in gpus if gpu is not None]))
 
     def _choose(self, quantity: str, on: bool) -> None:
-        """Show or hide the graph of a quantity, and save the choice."""
+        """Show the graph of a quantity if `on`, otherwise hide it, and save the choice."""
         self._chosen_ids = self._chosen_ids | {quantity} if on else self._chosen_ids - {quantity}
         self._settings.set(_SETTING, ",".join(self.chosen) or _NONE)
         if quantity in self.plots:

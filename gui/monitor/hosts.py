@@ -57,7 +57,7 @@ class HostDialog(QDialog):
         self._show_rows()
 
     def states(self) -> dict[str, str]:
-        """Return the status line of each host."""
+        """Return the text of each host's status line, by host."""
         return {name: label.text() for name, label in self._states.items()}
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -85,7 +85,7 @@ class HostDialog(QDialog):
         self._show_states()
 
     def _make_row(self, name: str) -> QWidget:
-        """Create the row of a host. Its status line is stored in `_states`."""
+        """Create the row of the host `name`. The label of its status is stored in `_states`."""
         state = self._states[name] = QLabel(wordWrap=True)
         remove = QPushButton(tr("Remove"))
         remove.setAutoDefault(False)

@@ -93,7 +93,7 @@ class MonitorPage(QWidget):
 
     @property
     def request(self) -> SnapshotRequest:
-        """Request to the samplers for the expensive readings that the visible views need."""
+        """Expensive readings that the visible views need, for the samplers."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         has_activity_graph = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(

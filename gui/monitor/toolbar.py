@@ -87,13 +87,13 @@ class MonitorToolbar(QWidget):
         self._show_controls(GPUS)
 
     def show_view(self, view: int) -> None:
-        """Select the tab of a view."""
+        """Select the tab of the view at the index `view`."""
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)  # the details of a GPU may cover the view
         self.tabs.setCurrentIndex(view)
 
     def show_following(self, following: bool) -> None:
-        """Show whether the graphs follow the newest data."""
+        """Offer to return to the newest data, unless the graphs already follow them (`following`)."""
         self.acts["newest"].set_disabled_reason(tr("The newest data is in view") if following else "")
         self.newest.setVisible(not following and self.tabs.currentIndex() in (GPUS, GRAPHS))
 

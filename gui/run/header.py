@@ -90,7 +90,10 @@ class RunHeader(QWidget):
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
     def show_curve_tools(self, is_visible: bool) -> None:
-        """Show or hide the buttons that control the curves. The row of tabs keeps its height."""
+        """Show the buttons that control the curves if `is_visible`, otherwise hide them.
+
+        The row of tabs keeps its height.
+        """
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:

@@ -133,7 +133,7 @@ class Details(QWidget):
         self._halves.setOrientation(orientation)
 
     def save(self) -> None:
-        """Emit `noted` for unsaved notes and tags if they differ from those of the run."""
+        """Emit `noted`, so that unsaved notes and tags are saved. Do nothing if they equal those of the run."""
         self._save_timer.stop()
         if self._is_dirty and self._run is not None:
             self._is_dirty = False

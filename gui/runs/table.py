@@ -149,7 +149,7 @@ class RunsModel(RowModel[RunSummary]):
         return row.run_id
 
     def find(self, run_id: str) -> RunSummary | None:
-        """Return the run with an id, even if the filter hides it, or None if it doesn't exist."""
+        """Return the run with this id, even if the filter hides it, or None if it doesn't exist."""
         return self._all.get(run_id)
 
     def merge(self, runs: Iterable[RunSummary]) -> None:

@@ -82,7 +82,7 @@ class SearchPage(QWidget):
         (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
-        """Start to follow a search, which is shown after its first read."""
+        """Start to follow the search `name`. It is shown once it has been read."""
         self.view.clear()
         self.notice.hide()
         self.source.open(name)

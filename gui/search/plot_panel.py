@@ -85,7 +85,7 @@ class SearchPlots(QWidget):
         self._draw_timer.start()
 
     def select(self, rows: Sequence[int]) -> None:
-        """Highlight the trials at these indices in all plots."""
+        """Highlight the trials at the indices `rows` in all plots."""
         for plot in self.plots:
             plot.select(rows)
 

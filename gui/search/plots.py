@@ -76,7 +76,7 @@ class TrialPlot(ThemedPlot):
         self.redraw()
 
     def select(self, rows: Sequence[int]) -> None:
-        """Highlight the trials at these indices."""
+        """Highlight the trials at the indices `rows`."""
         self._selected = list(rows)
         self._highlight()
 

@@ -84,7 +84,7 @@ class GpusView(QStackedWidget):
         self._load_order = LoadOrder()
 
     def open(self, key: str) -> None:
-        """Show the details of one GPU."""
+        """Show the details of the GPU with this key."""
         self._detail_key = key
         self._show_requested_view()
         self.detail.back.setFocus()

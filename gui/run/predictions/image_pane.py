@@ -191,7 +191,7 @@ class ImagePane(QWidget):
             self._on_zoomed()
 
     def image_rect(self) -> QRectF:
-        """Return the rectangle of the full image, including the part that isn't visible."""
+        """Return the rectangle of the full image in the pane, including the part that isn't visible."""
         if self._image is None:
             return QRectF()
         size = QSize(self._image.size()).scaled(self._inner_rect().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)

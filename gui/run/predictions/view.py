@@ -261,7 +261,7 @@ class SampleStrip(QListWidget):
         self.viewport().update()
 
     def sample(self, number: int) -> PredictedSample | None:
-        """Return the sample at an index, or None if there is none."""
+        """Return the sample at the index `number`, or None if there is none."""
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:

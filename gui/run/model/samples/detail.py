@@ -122,7 +122,7 @@ class SampleDetail(QWidget):
         self.drawings.request(self._upcoming_rows)
 
     def show_marked(self, marked: bool) -> None:
-        """Check or uncheck the box that marks the sample, without requesting a change."""
+        """Check the box that marks the sample if `marked`, otherwise uncheck it, without emitting `mark_requested`."""
         self.marked.setChecked(marked)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -340,7 +340,7 @@ class MarkedButton(QPushButton):
         self.setToolTip(tr("Save the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 
     def save_list(self, path: Path) -> None:
-        """Write the marked samples to a CSV file."""
+        """Write the marked samples to the CSV file `path`."""
         if self._opened is not None:
             marks = make_marks(self._opened, self._rows, self._suggestions, is_model_weak=self._is_model_weak)
             saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
