@@ -43,7 +43,7 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
     return module._buffers
 
 
-def storage_of(tensor: Tensor) -> int:
+def get_storage_id(tensor: Tensor) -> int:
     """Return a number that identifies the memory of `tensor`.
 
     Tensors that share memory have the same number, also on the meta device.

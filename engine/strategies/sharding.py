@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.models.blocks import list_blocks
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import HostTimer
-from engine.torch_compat import storage_of
+from engine.torch_compat import get_storage_id
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -46,7 +46,7 @@ def find_tied_views(model: nn.Module) -> tuple[str, ...]:
         if tensor.numel():
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
             start = int(tensor.storage_offset()) * tensor.itemsize
-            spans.append((storage_of(tensor), start, start + (last + 1) * tensor.itemsize, name))
+            spans.append((get_storage_id(tensor), start, start + (last + 1) * tensor.itemsize, name))
     tied: set[str] = set()
     last_end, last_name = (0, 0), ""
     for storage, start, end, name in sorted(spans):

@@ -65,12 +65,15 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Subject:
-    """Device or host that an alert is about. `source` distinguishes alerts of different origin about the same host."""
+    """Device or host that an alert is about.
+
+    `source` is the origin of the alert: "device", "nvml" for the GPU driver of a host, or "connection".
+    """
 
     host: str
     device: str
     title: str
-    source: str = ""
+    source: str
 
 
 @dataclass

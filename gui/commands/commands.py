@@ -315,7 +315,7 @@ def _show_dialog(dialog: QDialog) -> None:
 
 
 class Recent(NamedTuple):
-    """Entry in a menu of recent datasets, jobs or runs."""
+    """Entry in a menu of recent datasets or runs: its title, its tool tip, and the function that opens it."""
 
     title: str
     tip: str

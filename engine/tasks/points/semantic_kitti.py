@@ -45,7 +45,7 @@ class KittiClasses(NamedTuple):
     """Classes of SemanticKITTI and their labels.
 
     Each class has one main label, listed in `values`. `merged` pairs each additional label with the main label of its
-    class.
+    class. The labels `ignored` belong to no class.
     """
 
     names: tuple[str, ...]
