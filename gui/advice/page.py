@@ -72,7 +72,7 @@ class AdvicePage(FinderPage):
     def build_request(self, job: Job) -> AdviceRequest:
         """Return the advisor's request for `job` with the options that are set on the page.
 
-        The request is stored as the last one. If it asks for new measurements, later ones don't unless requested again.
+        Also store the request as the last one, and let later requests use saved measurements again.
         """
         self._request = self.options.build_request(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False

@@ -152,7 +152,7 @@ class Detection(Task):
 
 
 class DetectionObjective(Objective):
-    """Objective for a detector that computes its losses itself."""
+    """Objective for a detector whose forward pass returns the losses of each image in training."""
 
     loss_in_model = True
     compiles = False  # the number of boxes varies between steps

@@ -227,7 +227,7 @@ class SegmentationObjective(Objective):
 
 
 class ModelLossObjective(SegmentationObjective):
-    """Objective for models that compute their losses themselves in training.
+    """Objective for models whose forward pass returns the losses of each image in training.
 
     The validation loss is the cross entropy.
     """

@@ -154,7 +154,7 @@ def read_chunks_with_layout(
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
-    """Yield chunks with the numbers in the columns with the indices `columns`, float64 [n, columns].
+    """Yield the numbers in some columns of the lines in chunks, float64 [n, columns]. `columns` are column indices.
 
     The numbers of a damaged line are NaN. Raises Unfit if more than one line and more than the fraction
     `_MAX_DAMAGED_FRACTION` of a chunk are damaged.
