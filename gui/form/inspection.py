@@ -21,7 +21,7 @@ _TYPING_MS = 250
 
 
 class Inspection(QObject):
-    """Controller that requests an inspection whenever the dataset folder or its split changes.
+    """Controller that requests an inspection whenever the dataset folder or a setting that affects its report changes.
 
     Signals:
         requested(Job | None): the dataset folder of this job should be inspected, or no folder if it is None. Only
@@ -60,7 +60,7 @@ class Inspection(QObject):
         self.changed.emit()
 
     def announce(self) -> None:
-        """Show in the card that the folder is being inspected, before the inspection starts."""
+        """Show on the dataset card that the folder is being inspected, before the inspection starts."""
         if self.is_inspecting:
             self._card.show_progress(0, 0)
 

@@ -99,7 +99,7 @@ class Readiness:
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:
-        """Show in the bar whether a job with these problems can start."""
+        """Show in the submit bar whether a job with these problems can start."""
         reason = self.find_disabled_reason(problems)
         mistakes = self.list_mistakes(problems)
         # Problems that are shown nowhere else. Those with the devices are shown below the devices in the form.
@@ -115,7 +115,10 @@ class Readiness:
         self.show_queue()
 
     def show_queue(self) -> None:
-        """Show which runs the job would wait for, and offer to start immediately."""
+        """Show which runs the job would wait for, in the submit bar.
+
+        If there are any, offer to start it immediately.
+        """
         environment, at_once = self._environment, self._fields.rows["start"].value() == "at_once"
         text = describe_queue(environment.queued, environment.devices, environment.device_names(), at_once)
         is_queued = bool(text) and not at_once

@@ -210,7 +210,7 @@ class RecipeFollower(QObject):
         return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
 
     def _detect_overrides(self) -> None:
-        """Mark the values of a loaded job that differ from its recipe."""
+        """Mark the fields of a loaded job as overridden if their values differ from those of the recipe."""
         self._must_detect_overrides = False
         recipe = self._available_recipes.get(self._recipe)
         # As if the user had set every field, because the set fields affect the recipe's values.

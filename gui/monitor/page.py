@@ -93,7 +93,7 @@ class MonitorPage(QWidget):
 
     @property
     def request(self) -> SnapshotRequest:
-        """Expensive readings that the visible views need, for the samplers."""
+        """Request that asks the samplers for the expensive readings that the visible views need."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         has_activity_graph = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
@@ -192,9 +192,9 @@ class MonitorPage(QWidget):
             self.group.set_span(self.bar.span.currentData())
 
     def _show_view(self, view: int) -> None:
-        """Show a view, which is created at its first use.
+        """Show the view at the index `view`, which is created at its first use.
 
-        If the GPUs view is shown again, close the details of a GPU.
+        If the view of the GPUs is already visible, close the details of a GPU.
         """
         if view == GPUS and self._stack.currentIndex() == GPUS:
             self.gpus.close_detail()

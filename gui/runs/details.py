@@ -278,7 +278,7 @@ def _choose_wrap_mode(text: str) -> QTextOption.WrapMode:
 
 
 def _describe_state(run: RunSummary) -> str:
-    """Describe the state, the best result, the start and the cause of the state.
+    """Describe a run's state, best result, start, and the cause of the state.
 
     For example "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21", and the cause in a second line.
     """

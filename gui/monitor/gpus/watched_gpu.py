@@ -168,8 +168,8 @@ class LoadOrder:
 def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
     """Return the mean utilization of a GPU in the last `SORT_OVER_S` seconds, in percent.
 
-    For a GPU that doesn't report its utilization, this is the activity of its multiprocessors. An unknown load is -1,
-    that of an outdated GPU -2.
+    For a GPU that doesn't report its utilization, this is the activity of its multiprocessors. The result is -1 if the
+    load is unknown, and -2 if the GPU's values are outdated.
     """
     if watched.is_outdated:
         return -2.0
