@@ -189,7 +189,7 @@ def _create_entry(
     points, unsplittable_reason = _find_split_points(model)
     smallest = model_info.min_image_size
     step = encoders.STRIDE if model_info.encoder else model_info.image_size_step
-    if isinstance(model, LoadableDetector):
+    if isinstance(model, LoadableDetector):  # its configuration has the step, and may require larger images
         smallest, step = max(smallest, model.accepted_sizes.smallest), model.accepted_sizes.step
     supported = [*dropout_fields, "head_rate"] if get_heads(model) else dropout_fields
     return ModelEntry(

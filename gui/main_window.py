@@ -231,7 +231,7 @@ class MainWindow(QMainWindow):
         workspace = self.workspace = Workspace(self.settings, self.acts, self, TABS)
         for entry in TABS[1:]:  # the Train page exists since the start
             self.pages.addWidget(workspace.tabs.get(entry.name) or QWidget())
-        self.train.complete(workspace.session, workspace.run_list, workspace.run)
+        self.train.add_run_page(workspace.session, workspace.run_list, workspace.run)
         self.dock.put_panel(workspace.devices)
         self.dock.switched.connect(workspace.monitor.set_panel_visible)
         workspace.monitor.set_panel_visible(not self.dock.panel.isHidden())

@@ -1,4 +1,4 @@
-"""Check that only modules with size limits read untrusted files and the output of commands."""
+"""Check that untrusted files and the output of commands are read only by modules that limit how much they read."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def convert(options: argparse.Namespace) -> int:
 
 
 def _choose_default_out(run: RunFolder, options: argparse.Namespace) -> Path:
-    """Return the default output path: a zip file in the current folder, or a new folder in the run's folder."""
+    """Return the default output path: for ``handover`` a zip file in the current folder, else a folder in the run's."""
     if options.packed:
         return Path(f"{run.run_id}-handover.zip").absolute()
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"

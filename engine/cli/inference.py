@@ -47,9 +47,9 @@ def read_model_values(options: argparse.Namespace) -> dict[str, Any]:
     found = remote_device_problems(devices)
     values: dict[str, Any] = {"devices": devices}
     if not found and any(device != CPU for device in devices):
-        machine = train.read_machine(found)
+        machine = train.read_machine(found)  # adds a problem if it fails
         if machine is not None:
-            found += arguments.resolve_devices(values, machine)
+            found += arguments.resolve_devices(values, machine)  # also replaces the devices in `values`
     if options.batch_size is not None and options.batch_size < 1:
         found.append(Problem("batch_size", "The batch size must be at least 1.", "Leave it out for the run's own."))
     if found:

@@ -110,7 +110,7 @@ class Watcher:
         handled = 0  # number of interrupts that were passed on
         deadline = time.monotonic() + _START_TIMEOUT_S  # for a supervisor to start or to come back
         while self.finished is None:
-            if self._connection is not None or self._connect() or self._follow_slurm():
+            if self._reach_supervisor():
                 deadline = time.monotonic() + _START_TIMEOUT_S
             else:
                 # A supervisor that has refused this client is alive, so the deadline does not apply.
@@ -121,7 +121,7 @@ class Watcher:
             while handled < self._interrupts and self._connection is not None:
                 handled += 1
                 on_interrupt(handled)
-            if self._interrupts > handled + 1:
+            if self._interrupts >= handled + 2:  # no supervisor could receive them
                 raise Detached
             self._wait()
 
@@ -141,6 +141,10 @@ class Watcher:
         The folder may still have the state of an earlier execution.
         """
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
+
+    def _reach_supervisor(self) -> bool:
+        """Connect to the supervisor or, if it runs on a SLURM node, read its log. Returns False if neither is possible."""
+        return self._connection is not None or self._connect() or self._follow_slurm()
 
     def _follow_slurm(self) -> bool:
         """Report new events in the log if the run is supervised on a SLURM node. Returns False if it is not.

@@ -21,8 +21,8 @@ from engine.contract.recipes import load_recipes
 def command_arguments(job: Job) -> list[str]:
     """Return arguments that make `footplate` create this job on any machine and in any current folder.
 
-    Fields with default values are omitted, unless `footplate train` would choose another value for them. These are the
-    model, the devices, and the fields that the job's recipe may set.
+    Fields with default values are omitted. The exceptions are those for which `footplate train` would choose another
+    value: the model, the devices, and the fields that the job's recipe may set.
     """
     recipe = load_recipes().get(job.recipe)
     included = {*changed_fields(job), "model", "devices", "recipe"}

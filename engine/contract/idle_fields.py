@@ -100,7 +100,7 @@ def find_idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) ->
         default = FIELDS[name].default
         return default if name in idle or name in found else values.get(name, default)
 
-    for name, needs in _DEPENDENT.items():
+    for name, needs in _DEPENDENT.items():  # in the order of `FIELDS`: a field comes after those that it needs
         unmet = next((need for need in needs if not need.is_met(value)), None)
         if unmet is not None:
             labels = " and ".join(FIELDS[each].label for each in unmet.fields)

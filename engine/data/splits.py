@@ -175,7 +175,7 @@ class RecognizedDataset:
 
     @property
     def splits(self) -> dict[str, Any]:
-        """Splits by "train", "val" and "test". A split that serves as both of the last two is only in "val"."""
+        """Splits by "train", "val" and "test". A split for both validation and test is only in "val"."""
         test = None if self.test is self.val else self.test
         named = {"train": self.train, "val": self.val, "test": test}
         return {name: split for name, split in named.items() if split is not None}

@@ -337,7 +337,10 @@ def convert_errors() -> Iterator[None]:
 
 
 def find_checkpoint(run: RunFolder, checkpoint: str) -> Path:
-    """Return the path of a checkpoint, which is named as in `load`. Raises CannotLoad if it does not exist."""
+    """Return the path of a checkpoint. Raises CannotLoad if it does not exist.
+
+    `checkpoint` is "best", "last", the number of a saved epoch or a file name.
+    """
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     by_stem = {name.removesuffix(".pt"): path for name, path in files.items()}
     by_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}

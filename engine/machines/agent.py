@@ -73,11 +73,13 @@ class Agent:
         self._is_killed = True
         self._process.kill()
 
-    def exit_codes(self) -> dict[int, int | None]:
-        """Wait for the workers and return their exit codes by rank, or None for those that the agent has stopped.
+    def wait(self) -> dict[int, int | None]:
+        """Wait until the agent ends, and return the exit codes of the workers by rank.
+
+        The code is None for workers that the agent has stopped, and for all workers after `kill`.
 
         Raises:
-            AgentFailed: The agent failed or was killed.
+            AgentFailed: The agent failed, or something other than `kill` has killed it.
         """
         with self._connection:
             try:

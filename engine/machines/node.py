@@ -168,7 +168,7 @@ class _Node:
         self._agent = agent.Agent(request, rendezvous, listener, self._workers.socket_path)
         if self._is_cancelled:  # before the agent existed
             self._agent.kill()
-        codes = self._agent.exit_codes()
+        codes = self._agent.wait()
         # At the end of a job, SLURM sends this signal, which would end the process before it removes its files.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
@@ -194,12 +194,15 @@ class _Node:
     def _send_facts(self, request: NodeRequest) -> None:
         """Send the facts about this machine once its weights and devices are ready, or the error that prevents it."""
         try:
-            self._link.send(self._collect_facts(request))
+            self._link.send(self._prepare(request))
         except Exception as error:
             self._report_exception(request, error)
 
-    def _collect_facts(self, request: NodeRequest) -> NodeFacts:
-        """Return the facts about this machine that the supervisor compares, once weights and devices are ready."""
+    def _prepare(self, request: NodeRequest) -> NodeFacts:
+        """Download the weights, reserve the devices, and return the facts that the supervisor compares.
+
+        After a problem, which the facts then contain, nothing is downloaded or reserved.
+        """
         assert self._files is not None
         job = request.specs[0].job
         ssh_address, remote_address = addresses.connection_addresses()
@@ -210,8 +213,11 @@ class _Node:
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
         lost, missing = _find_missing_gpus(request)
-        # After a problem, weights are not downloaded, and no devices are reserved.
-        problem = problem or missing or fetch_weights(job) or self._reserve_devices(request)
+        problem = problem or missing
+        if not problem:
+            problem = fetch_weights(job)
+        if not problem:
+            problem = self._reserve_devices(request)
         return NodeFacts(
             versions=versions(),
             inputs=digest_inputs(job),

@@ -88,11 +88,12 @@ class Channel:
         """Receive an offered file next to `target`, flush it to the disk, and return its temporary path.
 
         An interrupted copy of the same content is continued. Returns None if the received content does not match the
-        digest. Files that are too large for the disk are refused.
+        digest.
 
         Raises:
             ConnectionLost: The connection was lost. The partial copy is kept.
-            OSError: The file can't be written.
+            OSError: The file can't be written, or is too large for the disk. The partial copy, which may be empty, is
+                kept.
         """
         paths.make_folder(target.parent)
         partial = target.with_name(f".{target.name}.{offer.sha256[:16]}.part")

@@ -43,7 +43,10 @@ def split_instances(planes: Tensor) -> Instances:
 
 
 def _select_objects(planes: Tensor, objects: Tensor) -> Instances:
-    """Return the objects in planes [2, h, w] that have the numbers `objects` [k]."""
+    """Return the objects with the numbers `objects` [k], in this order.
+
+    `planes` [2, h, w] have the number and the class of the object at each pixel.
+    """
     numbers, classes = planes
     masks = numbers == objects[:, None, None]
     rows, columns = masks.any(2).byte(), masks.any(1).byte()  # 1 for those with pixels of the object

@@ -62,7 +62,10 @@ def _is_packable(tensor: Tensor) -> bool:
 
 
 def _start_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Start copying tensors from one GPU to the host, and return the copies, which have the same strides."""
+    """Start copying tensors from one GPU to the host, and return the copies, which have the same strides.
+
+    They are complete once the device's current stream has been synchronized.
+    """
     blocks, positions = assign_to_blocks([tensor.nbytes for tensor in tensors])
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in blocks]
     copies = []

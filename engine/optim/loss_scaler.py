@@ -25,7 +25,7 @@ class AgreedScaler(GradScaler):
         super().__init__(device.type, enabled=enabled)
         self._sum_over_shards = sum_over_shards
         if enabled:
-            create_scale(self, device)
+            create_scale(self, device)  # `unscale_` needs it even on ranks that never scale a loss
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:

@@ -69,7 +69,7 @@ class Shutdown:
 
         It sends a signal to the workers that remain. In the last stage, they are treated as if they had exited.
         """
-        alive = [worker for worker in self._workers if worker.poll() is None]
+        alive = [worker for worker in self._workers if worker.poll() is None]  # without those that were given up
         now = time.monotonic()
         if not alive or now < self._deadline:
             return

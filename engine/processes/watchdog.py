@@ -93,15 +93,18 @@ class _RankState:
 
 
 class HangWatch:
-    """Watchdog for the ranks of one run.
+    """Watchdog that finds ranks of one run that hang or may hang. `check` returns them as a failure or a warning.
 
-    Times are those of a monotonic clock that pauses while the machine sleeps. `find_stopped_pid` returns the pid of a
-    rank's process if a signal has suspended it, otherwise None.
+    Times are those of a monotonic clock that pauses while the machine sleeps.
     """
 
     def __init__(
         self, world_size: int, now: float, limits: Limits, find_stopped_pid: Callable[[int], int | None]
     ) -> None:
+        """Watch all ranks from the time `now` on.
+
+        `find_stopped_pid` returns the process id of a rank if a signal has suspended it, otherwise None.
+        """
         self._limits = limits
         self._find_stopped_pid = find_stopped_pid
         self._ranks = {rank: _RankState(last_message_at=now, steady_since=now) for rank in range(world_size)}

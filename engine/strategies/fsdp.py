@@ -68,14 +68,15 @@ class FullySharded(Distributed, SingleDevice):
     profiler: ShardProfiler
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Shard the model over the ranks.
+        """Shard the model over the ranks, and put it into training mode.
 
-        If the job requests activation checkpointing or balancing of the ranks' speeds, these are applied first.
+        If the job requests activation checkpointing or balancing of the ranks' speeds, these are applied first. For a
+        model without blocks, a warning is added to `remarks`.
         """
-        Strategy.wrap(self, model, objective, shape, resolved)
+        Strategy.wrap(self, model, objective, shape, resolved)  # SingleDevice would move the full model to the device
         self._check_model(model)
         model.train()
-        if not list_blocks(model):
+        if not list_blocks(model):  # which also limits the gain of sharding, so it doesn't depend on checkpointing
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
         elif self.job.parallel.activation_checkpointing:
             checkpoint_blocks(model)

@@ -75,9 +75,9 @@ def _fork_supervisor(folder: Path) -> int:
     try:
         os.setsid()
         stdio.redirect_output(folder / "supervisor.log")
-        linux.release_inherited_files(set())
+        linux.release_inherited_files(keep=set())  # such as the window's pipe, which this process must not hold open
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        code = supervise(folder, modules=())
+        code = supervise(folder, modules=())  # `serve` has imported them before the fork
     except BaseException:
         traceback.print_exc()
     finally:

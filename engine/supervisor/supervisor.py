@@ -256,7 +256,10 @@ class Supervisor:
             self._launch()
 
     def _record_start(self) -> None:
-        """Log the start of the run, with the names of those devices that are known by now."""
+        """Log the start of the run, its strategy if the job leaves the choice to Footplate, and the first phase.
+
+        The start contains the names of those devices that are known by now.
+        """
         world_size = self._restart_policy.world_size
         self._record(
             RunStarted(
@@ -272,7 +275,11 @@ class Supervisor:
         )
         if self._job.parallel.strategy == AUTO_STRATEGY:
             is_alone = len(self._job.parallel.devices) < 2
-            why = "the run has one device" if is_alone else "the run has several devices, and it trains every model"
+            why = (
+                "the run has one device"
+                if is_alone
+                else "the run has several devices, and this strategy trains every model"
+            )
             self._record(Chosen(field="strategy", choice=self._job.resolved_strategy, why=why))
         self._record(PhaseChanged(phase="starting"))
 

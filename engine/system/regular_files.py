@@ -26,7 +26,7 @@ class LastOpened:
         self._shared: mmap.mmap | None = None
 
     def share(self) -> None:
-        """Start recording in this process and in the processes that it forks from now on."""
+        """Record paths from now on, in memory shared with the processes that this process forks later."""
         self._shared = mmap.mmap(-1, _MAX_PATH_BYTES)
 
     def record(self, path: str | os.PathLike[str]) -> None:

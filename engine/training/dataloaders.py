@@ -163,7 +163,8 @@ class DataLoaders:
 
     def _create_batch_transform(self, sampler: GlobalBatchSampler) -> Finish | None:
         """Return the task's transform of training batches, or None for other batches and tasks without a transform."""
-        if not sampler.shuffle:
+        is_training = sampler.shuffle
+        if not is_training:
             return None
         return self._task.create_batch_transform(self._spec.job, self._streams, self._strategy.data_rank)
 

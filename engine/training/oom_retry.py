@@ -133,7 +133,7 @@ class ResilientStep:
         self.stop_compiling("it was compiled for larger parts of a batch than fit into memory")
 
     def _explain_parts(self, number: int, parts: int, images: int) -> str:
-        """Return the message that each batch of `images` images is now processed in `parts` parts."""
+        """Return the message that batches of `images` images are processed in `parts` parts from step `number` on."""
         images_per_part = -(-images // parts)
         exception = ""
         if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):

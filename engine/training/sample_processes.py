@@ -99,7 +99,7 @@ class _LoadCost(NamedTuple):
 
 
 def _measure_load(samples: SampleSet, start: threading.Barrier) -> _LoadCost:
-    """Load samples for `MEASURED_S` seconds, at least one, and measure the processor time and blocking of this thread.
+    """Load samples for `MEASURED_S` seconds, at least one, and measure how long this thread computes and is blocked.
 
     The measurement begins when all threads have arrived at `start`.
     """

@@ -67,7 +67,8 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
     """Compare a value of `gpu` with the rule's limit or, if the rule has none, with the limit that the GPU reports.
 
     Returns None if the value or the limit is unknown, or if the value is on the safe side of the limit by at least
-    `threshold.margin`. `run` is the name of the run that uses the GPU, or None.
+    `threshold.margin`. On the safe side within the margin, the finding can't raise an alert. `run` is the name of the
+    run that uses the GPU, or None.
     """
     value = threshold.read(gpu)
     limit = rule.threshold

@@ -90,7 +90,7 @@ class ReportDialog(QDialog):
             self._show_failure(self._process.errorString().rstrip("."))
 
     def _show_report(self, archive: bytes) -> None:
-        """List the files in the zip file with the content `archive` for review, and allow to save it."""
+        """List the files in the zip file with the content `archive` for review, and let the user save it."""
         self._archive = archive
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
             # All files are in the same folder of the archive, whose name is left out.

@@ -317,7 +317,7 @@ class DatasetPage(QWidget):
         titles = {"none": tr("Not augmented"), "light": tr("Cropped from larger images")}
         text = titles.get(job.augmentation.name) or tr("Transforms: {job}").format(job=augmentation.describe(job))
         if not mirrored and job.augmentation.name != "none":
-            text += tr("; not flipped, as that would change their meaning")
+            text += tr("; not flipped, as that would change the meaning of the images")
         self._show_progress(f"{text}.")
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:

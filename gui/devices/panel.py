@@ -38,7 +38,8 @@ class DevicesPanel(QWidget):
         """Create a panel whose small graphs show the readings in `history`."""
         super().__init__()
         self.history = history
-        self._has_choice = False  # True once devices have been selected, so that no default is selected anymore
+        self._is_choice_made = False
+        """True once the user, or this panel as a default, has selected devices. No default is selected anymore."""
         self._should_check_all_gpus = False  # True until the GPUs that `choose_all_gpus` requested are known
         self._list = vbox(1, margins=(10, 10, 10, 10))
         inside = with_layout(self._list)
@@ -70,7 +71,7 @@ class DevicesPanel(QWidget):
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
         """Check only `devices`. Unknown GPUs are checked when they appear."""
-        self._has_choice, self._should_check_all_gpus = True, False
+        self._is_choice_made, self._should_check_all_gpus = True, False
         self._check_devices(devices)
 
     def choose_all_gpus(self) -> None:
@@ -103,17 +104,17 @@ class DevicesPanel(QWidget):
     def _choose_default(self) -> None:
         """Check all usable GPUs of this machine if they were requested by `choose_all_gpus` before they were known.
 
-        Otherwise, check the first idle GPU, unless the user has chosen devices. Called with each snapshot.
+        Otherwise, check the first idle GPU, unless devices were selected before. Called with each snapshot.
         """
         if self._should_check_all_gpus:
             self._check_all_gpus()
-        if not self._has_choice:
+        elif not self._is_choice_made:
             self._check_devices((self._local_machine.list_unused() or self._local_machine.list_usable())[:1])
-            self._has_choice = True
+            self._is_choice_made = True
 
     def _check_all_gpus(self) -> None:
         """Check all usable GPUs of this machine, and mark the request of `choose_all_gpus` as done."""
-        self._should_check_all_gpus, self._has_choice = False, True
+        self._should_check_all_gpus, self._is_choice_made = False, True
         self._check_devices(self._local_machine.list_usable())
 
     def _check_devices(self, devices: tuple[str, ...]) -> None:
@@ -136,7 +137,7 @@ class DevicesPanel(QWidget):
         QTimer.singleShot(0, self, self._scroll_to_checked)
 
     def _on_toggled_by_user(self) -> None:
-        self._has_choice = True
+        self._is_choice_made = True
         self._report_selection()
 
     def _report_selection(self) -> None:

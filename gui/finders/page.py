@@ -45,8 +45,14 @@ class FinderPage(TrialPage):
     remedy = tr("Try again.")
 
     def __init__(self, target: str, title: str, empty: str, child: RequestProcess | None = None) -> None:
-        """Create the page. `empty` is shown before the first trial, and `child` runs the trials."""
-        self.target = target
+        """Create the page.
+
+        Args:
+            target: Job field for which the page suggests values.
+            title: Title of the page.
+            empty: Text that is shown before the first trial.
+            child: Process that runs the trials, or None for a new one.
+        """
         super().__init__(
             child or RequestProcess("engine.advisor", TRYING, FINDING.decode, cleans_up=True),
             title,
@@ -55,6 +61,7 @@ class FinderPage(TrialPage):
             back=tr("Back from {title}").format(title=title.lower()),
             retry=tr("Try again"),
         )
+        self.target = target
         self.child.refused.connect(self.refused)
 
     def create_results(self) -> QWidget:

@@ -126,11 +126,15 @@ class JobPanel(JobSignals):
         self.form.set_job(job)
 
     def on_started(self) -> None:
-        """Return to the user's form if the prefilled form has requested the started run."""
-        requested_here = self.form.submission.is_requested_here
-        self.job_form.submission.is_requested_here = self.form.submission.is_requested_here = False
+        """End the starting state after the start of a run.
+
+        If the prefilled form has requested the run, return to the user's form.
+        """
+        is_requested_here = self.form.submission.is_requested_here
+        for form in (self.job_form, self.form):  # the user may have switched between them during the start
+            form.submission.is_requested_here = False
         self.form.set_starting(False)
-        if requested_here:
+        if is_requested_here:
             self.end_prefill()
 
     def on_start_failed(self, problems: list[Problem]) -> bool:

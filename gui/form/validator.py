@@ -76,7 +76,7 @@ class JobValidator:
         return self.trusted_sha256 or agreed_sha256 or ""
 
     def _find_problems(self, job: Job, values: dict[str, Any]) -> list[Problem]:
-        """Collect all problems with a job's values, GPUs and hosts, with active alerts, and with resuming a run.
+        """Collect all problems with a job's values, GPUs and hosts and with resuming a run, and its devices' alerts.
 
         Also sets `weights_note`, the sentence about the job's pretrained weights.
         """

@@ -195,8 +195,9 @@ class SettingRow(LabeledField):
         self._show_problem(problem, "error")
 
     def _on_path_edited(self) -> None:
-        """Save a path that was chosen in the file dialog. A typed one is saved when its editing is finished."""
-        if not self.editor.control.hasFocus():
+        """Save a path that was chosen in the file dialog. A typed path is left to `editingFinished`."""
+        is_typed = self.editor.control.hasFocus()
+        if not is_typed:
             self.commit()
 
     def _reset(self) -> None:

@@ -139,7 +139,7 @@ class Preferences(QObject):
             self._pending_limit_gib = None
             if problem:
                 self.failed.emit(problem)
-            self.changed.emit("cache_gib")
+            self.changed.emit("cache_gib")  # after a failure, too, since the value is the previous one again
 
         def on_failed(error: Exception) -> None:
             on_done(tr("Couldn't limit the cache: {error}.").format(error=describe_error(error)))

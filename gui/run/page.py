@@ -93,7 +93,21 @@ class RunPage(QWidget):
         self._scroll = _CurvesArea()
         self.panes = (self.views,)
         self.setLayout(vbox(self.header, (self.views, 1), spacing=6, margins=(14, 8, 14, 8)))
+        self._create_view_actions()
         self._connect()
+        if session.run is not None:
+            self._on_opened()
+
+    def _create_view_actions(self) -> None:
+        """Create the actions that switch between the views of the run, with their shortcuts."""
+        self._view_actions = (
+            Action(self, "previous_view", tr("The run's previous view"), "", "Ctrl+PgUp"),
+            Action(self, "next_view", tr("The run's next view"), "", "Ctrl+PgDown"),
+        )
+        for action, step in zip(self._view_actions, (-1, 1), strict=True):
+            action.on_trigger(partial(self._switch_view, step))
+            action.changed.connect(self._update_view_tips)
+        self._update_view_tips()
 
     def _connect(self) -> None:
         session = self.session
@@ -108,16 +122,6 @@ class RunPage(QWidget):
         session.changed.connect(self._show_data)
         session.finished.connect(lambda _outcome: self._show_data())
         theme.notifier.changed.connect(self.recolor)
-        self._view_actions = (
-            Action(self, "previous_view", tr("The run's previous view"), "", "Ctrl+PgUp"),
-            Action(self, "next_view", tr("The run's next view"), "", "Ctrl+PgDown"),
-        )
-        for action, step in zip(self._view_actions, (-1, 1), strict=True):
-            action.on_trigger(partial(self._switch_view, step))
-            action.changed.connect(self._update_view_tips)
-        self._update_view_tips()
-        if session.run is not None:
-            self._on_opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Show the titles of this machine's GPUs in the views and in the forms that offer devices."""

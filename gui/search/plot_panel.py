@@ -240,7 +240,10 @@ class TwoFieldPlot(TrialPlot):
         super().__init__(tr("Two fields"))
 
     def show_data(self, data: SearchData) -> None:
-        """Offer the searched fields, by default the two most important ones, and draw them."""
+        """Draw the trials over the two selected fields. If other fields are searched now, fill the combo boxes first.
+
+        The two most important fields are then selected.
+        """
         names = [axis.name for axis in data.axes]
         if [self.x.itemData(index) for index in range(self.x.count())] != names:
             ranked = list(dict.fromkeys([*data.state.importance, *names]))

@@ -94,7 +94,7 @@ class RunReader:
             return PollResult(events, is_partial=True)
         version = self._read_version()  # read before the state, so that a change in between is noticed at the next poll
         state = self._run.state()
-        if self._awaits_last_event(state):
+        if self._should_read_again(state):
             return PollResult(events, is_partial=True)
         slurm, is_remote = self._read_slurm()
         can_connect = state not in (*ENDED, "starting")
@@ -108,16 +108,18 @@ class RunReader:
             connection=self._connect(max(connect_after, self._log.last_number)) if can_connect else None,
         )
 
-    def _awaits_last_event(self, state: State) -> bool:
+    def _should_read_again(self, state: State) -> bool:
         """Return True if the run ended after the log was read, so that its last event is still missing.
 
-        Returns False if it was still missing after another read, which means that its line is damaged.
+        This also remembers the end of the log. If another read has not found more events, the line of the last event is
+        damaged, and the result is False.
         """
         if state not in ENDED:
             self._stalled_at = -1
             return False
         last = self._run.last_event()
-        if last is None or last.n <= self._log.last_number or self._stalled_at == self._log.last_number:
+        is_missing = last is not None and last.n > self._log.last_number
+        if not is_missing or self._stalled_at == self._log.last_number:
             return False
         self._stalled_at = self._log.last_number
         return True

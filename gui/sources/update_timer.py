@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 _NOTIFY_MS = 100
 _NOTIFY_BACKOFF = 1.5
-"""Growth factor of the pause between redraws while a log is loading. Drawing slows down reading."""
+"""Growth factor of the pause between updates while a log is loading."""
 
 
 class UpdateTimer(QObject):
@@ -41,7 +41,11 @@ class UpdateTimer(QObject):
             self._timer.start(max(0, int(self._pause_ms - since_ms)))
 
     def notify(self) -> None:
-        """Emit `due` immediately, and cancel a scheduled update."""
+        """Emit `due` immediately, and cancel a scheduled update.
+
+        While a log is loading, each call lengthens the pause before the next update, because drawing slows down
+        reading.
+        """
         self.stop()
         self._last_at = time.monotonic()
         self._pause_ms = _NOTIFY_BACKOFF * self._pause_ms if self._is_loading else _NOTIFY_MS

@@ -69,7 +69,9 @@ class TrainPage(QWidget):
         theme.scale_with_text(job_panel.setMaximumWidth, _FORM_WIDTH)
         self._stack = FrontStack()
         self._lay_out()
+        self._create_tab_actions()
         self._connect()
+        self._update_actions()
 
     @property
     def shows_run(self) -> bool:
@@ -92,8 +94,8 @@ class TrainPage(QWidget):
         self.welcome.show()
         self._set_primary_button()
 
-    def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
-        """Add `run_page`, the page of the run that `session` follows, and follow the runs in `run_list`.
+    def add_run_page(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
+        """Add `run_page`, the page of the run that `session` follows, and show the runs in `run_list` as tabs.
 
         The page stops waiting for the run that was last open after `_RESTORE_MS`.
         """
@@ -101,7 +103,6 @@ class TrainPage(QWidget):
         self._run_view.insertWidget(0, run_page)
         self._run_view.setStretchFactor(0, 1)
         QTimer.singleShot(_RESTORE_MS, self, self.stop_waiting)
-        self._job_panel.folder_chosen.connect(lambda _job: self._set_primary_button())
         session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)
@@ -144,7 +145,8 @@ class TrainPage(QWidget):
         self.setLayout(vbox(self._tab_strip, (self._stack, 1), spacing=0))
 
     def _connect(self) -> None:
-        """Connect the tabs and the settings of the run, and create the actions for tabs."""
+        """Connect the form, the tabs and the settings of the run."""
+        self._job_panel.folder_chosen.connect(lambda _job: self._set_primary_button())
         self.tabs.job_chosen.connect(self.show_job)
         self.tabs.run_chosen.connect(self.run_chosen)
         self.tabs.run_closed.connect(self.run_closed)
@@ -153,6 +155,9 @@ class TrainPage(QWidget):
         switch.toggled.connect(self._on_settings_switched)
         switch.setChecked(self._settings.flag(_SETTINGS_FLAG, False))
         self.run_settings.setVisible(switch.isChecked())
+
+    def _create_tab_actions(self) -> None:
+        """Create the actions that switch between tabs and close a tab, with their shortcuts."""
         for name, title, key, step in (
             ("next_tab", tr("Next tab"), "Ctrl+Tab", 1),
             ("previous_tab", tr("Previous tab"), "Ctrl+Shift+Tab", -1),
@@ -161,7 +166,6 @@ class TrainPage(QWidget):
             action.on_trigger(partial(self._switch_tab, step))
         self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Close the tab of a run"), "Ctrl+W")
         self.close_tab.on_trigger(self._close_current_tab)
-        self._update_actions()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -116,7 +116,10 @@ class LabeledField(QWidget):
             self._fit_label()
 
     def _add_below(self, label: QWidget, row: int) -> None:
-        """Add a label in a row below the editor, which begins at the label of the field unless it is indented."""
+        """Add a note or the problems, as `label`, in a row of the grid below the editor.
+
+        It begins below the editor if the field is indented, otherwise below the label of the field.
+        """
         column = 1 if self._indented else 0
         self._grid.addWidget(label, row, column, 1, 3 - column)
 

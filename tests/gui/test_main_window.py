@@ -100,7 +100,7 @@ def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: P
 
 
 def test_files_can_be_dropped_on_every_part_of_the_form(open_window: OpenWindow, tmp_path: Path) -> None:
-    """Check dragged data that contains the paths also as text, as from file managers. Text fields would insert it."""
+    """Check that no text field takes the text of dragged files, as file managers add it to the data."""
     window = open_window()
     for part in filter(QWidget.isVisible, window.job_panel.findChildren(QWidget)):
         drag_files(part, tmp_path)

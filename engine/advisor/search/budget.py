@@ -27,14 +27,13 @@ def estimate_seconds_left(
     *,
     worked_s: float,
     repeat_count: int,
-    is_done: bool,
+    are_originals_done: bool,
 ) -> float | None:
     """Estimate the remaining time of a search in seconds. Return None while it is unknown.
 
     The original trials are `rows`, and took `worked_s`. Of all `repeat_count` repeats, `repeats` have started.
-    `is_done` is True if all original trials have ended.
     """
-    originals_s = 0.0 if is_done else _estimate_original_seconds_left(search.budget, rows, worked_s)
+    originals_s = 0.0 if are_originals_done else _estimate_original_seconds_left(search.budget, rows, worked_s)
     durations_s = [row.seconds for row in rows if row.state == "completed"]
     if originals_s is None or not durations_s:
         return originals_s

@@ -453,13 +453,14 @@ class Driver:
 
     def _estimate_seconds_left(self, repeats: int) -> float | None:
         """Estimate the remaining time in seconds, given the total number of repeats. None if it is unknown."""
+        are_originals_done = self._to_confirm is not None  # the trials to repeat are selected then
         return budget.estimate_seconds_left(
             self._search,
             self._original_rows,
             [handle.row for handle in self._repeats],
-            worked_s=self._compute_worked_s() - self._compute_confirming_s(),
+            worked_s=self._compute_worked_s() - self._compute_confirming_s(),  # without the time for repeats
             repeat_count=repeats,
-            is_done=self._to_confirm is not None,
+            are_originals_done=are_originals_done,
         )
 
     def _count_originals(self) -> int | None:

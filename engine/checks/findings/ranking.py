@@ -113,15 +113,16 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
-    """Return a sentence with the speed of `other` relative to `best`, and the reason, if known, why it is slower."""
+    """Return a sentence with the speed of `other` relative to `best`, and the reason for it or an advantage."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
     ratio = _get_speed(other) / _get_speed(best)
-    fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
+    is_as_fast = ratio > 1 - TIE
+    fact = f"{other.name} is as fast" if is_as_fast else f"{other.name} reaches {percent(ratio)} of that"
     if idle_per_computing := bubble_ratio(apply_candidate(job, other), strategy):
         idle_fraction = idle_per_computing / (1 + idle_per_computing)
         return f"{fact}; its bubble takes {percent(idle_fraction)} of its devices' time."
-    if strategy.splits_model and not strategy.has_schedule:
+    if strategy.splits_model and not strategy.has_schedule and not is_as_fast:
         return f"{fact}, since its devices compute one after another."
     if best.memory_bytes is not None and other.memory_bytes is not None and other.memory_bytes < best.memory_bytes:
         saved = size(best.memory_bytes - other.memory_bytes)

@@ -93,7 +93,10 @@ class BoxedImages(LetterboxedImages):
         return torch.bincount(self._counted_labels, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return `image` unchanged. Raises Unfit if its original size differs from the image size of its boxes."""
+        """Return `image` unchanged, since boxes need no planes.
+
+        Raises Unfit if its original height and width, `sides`, differ from the image size in the annotations.
+        """
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
             raise Unfit(

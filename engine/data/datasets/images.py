@@ -295,7 +295,7 @@ class MaskedImages(LetterboxedImages):
         """Return a letterboxed image followed by its plane of classes. Raises Unfit if the mask has another size."""
         plane = turn_upright_like_image(self.class_plane(index), self.files[index], sides)
         height, width = plane.shape
-        require_size("its mask has", (height, width), sides)
+        require_size((height, width), sides, message_start="its mask has")
         return np.concatenate([image, letterbox_plane(plane, image.shape[-1], NO_CLASS)[None]])
 
 

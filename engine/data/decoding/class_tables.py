@@ -82,16 +82,17 @@ def find_tables(folder: str) -> list[ClassTable]:
 
 
 def read_arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Return the class values and the class names from ArcGIS's definition file, or None if `folder` has no such file.
+    """Return the class values and the class names from ArcGIS's definition file in `folder`.
 
-    ArcGIS writes the file next to exported image chips.
+    ArcGIS writes the file next to exported image chips. Returns None if the file is missing or malformed, or has no
+    classes. Raises UnusableFile if the file must not be read.
     """
     try:
         path = os.path.join(folder, _DEFINITION)
         content = read_json(path, MAX_TEXT_BYTES)
         with refuse_unusable(path):
             classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
-    except UnusableFile:
+    except UnusableFile:  # a ValueError, but not one of malformed content
         raise
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -16,11 +16,11 @@ class Unfit(ValueError):  # noqa: N818 - it describes the file
     """Raised when a file can't or must not be decoded. The message gives the reason."""
 
 
-def require_size(subject: str, size: Size, expected: Size) -> None:
+def require_size(size: Size, expected: Size, *, message_start: str) -> None:
     """Raise Unfit if `size`, the size of an annotation, differs from `expected`, the size of its image.
 
-    `subject` begins the error message, such as "its mask has".
+    `message_start` consists of the subject and the verb of the error message, such as "its mask has".
     """
     if size != expected:
         of_image = f"the image has {expected[1]} x {expected[0]}"
-        raise Unfit(f"{subject} a different size ({size[1]} x {size[0]} pixels, {of_image})")
+        raise Unfit(f"{message_start} a different size ({size[1]} x {size[0]} pixels, {of_image})")

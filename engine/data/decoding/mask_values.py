@@ -235,25 +235,35 @@ def align_values(mask: MaskValues, code: MaskCode) -> Values:
 def _look_up_colors(mask: MaskValues) -> Values:
     """Return the colors 0xRRGGBB of a mask with a palette. Raises Unfit if the palette lacks an index."""
     assert mask.palette is not None
+    _require_colors(mask)
+    return mask.palette[mask.values]
+
+
+def _require_colors(mask: MaskValues) -> None:
+    """Raise Unfit if a mask uses an index that its palette lacks."""
+    assert mask.palette is not None
     if int(mask.values.max(initial=0)) >= len(mask.palette):
         raise Unfit(f"its palette has no color for the index {int(mask.values.max())}")
-    return mask.palette[mask.values]
 
 
 def _convert_to_palette(mask: MaskValues, code: MaskCode) -> Values:
     """Convert the indices of a mask, whose palette may have another order, to the palette in `code`.
 
-    Raises Unfit if the mask uses an index that its own palette lacks, or a color that the palette in `code` lacks.
+    If no used index has different colors in the two palettes, the indices are returned unchanged, even those that a
+    palette lacks. Otherwise, this raises Unfit if the mask uses an index that its own palette lacks, or a color that
+    the palette in `code` lacks.
     """
+    # Without the classes whose color is unknown (-1).
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = find_distinct_values(mask).tolist()
     assert mask.palette is not None
     palette = mask.palette.tolist()
     used_colors = {index: palette[index] for index in used if index < len(palette)}
-    if all(expected.get(index, color) == color for index, color in used_colors.items()):
-        return mask.values  # the palettes agree
+    is_same_palette = all(expected.get(index, color) == color for index, color in used_colors.items())
+    if is_same_palette:
+        return mask.values
+    _require_colors(mask)
     by_color = {color: index for index, color in expected.items()}
-    _look_up_colors(mask)  # raises Unfit
     indices = np.full(mask.values.shape, -1, np.int64)
     for index in used:
         if palette[index] not in by_color:

@@ -175,12 +175,13 @@ def count_channels(bands: Bands, channels: int | None) -> int:
 def stretch_values(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
     """Convert `values` [h, w, bands] to uint8 by stretching the range of each band to 0..255.
 
-    NaN, infinite values and `no_data`, the value for missing data, become 0.
+    NaN, infinite values, `no_data` (the value for missing data), and all values of a band with an empty range become 0.
     """
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
-    levels = (values.astype(np.float32) - low) * (255 / (high - low))
+    factors = np.divide(255, high - low, out=np.zeros_like(low), where=high > low)
+    levels = (values.astype(np.float32) - low) * factors
     levels[~np.isfinite(levels)] = 0
     if no_data is not None:
         levels[values == no_data] = 0

@@ -127,7 +127,9 @@ def _detect(tree: Tree) -> list[Detection]:
         return []
     # Use the tables of splits, or else those with the same columns as the first one.
     with_split = [each for each in found if each.file.split]
-    used = with_split or [each for each in found if each.file.table.plain == found[0].file.table.plain]
+    used = with_split or [
+        each for each in found if each.file.table.normalized_names == found[0].file.table.normalized_names
+    ]
     unused = tuple(each.file.table.path for each in found if each not in used)
     files = tuple(each.file for each in used)
     evidence = (f"{' and '.join(format_table_path(each.table, tree) for each in files[:3])} with boxes",)
@@ -145,7 +147,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 def find_columns(table: Table) -> Columns | None:
     """Return the meaning of the columns in a table, or None if it isn't a table of boxes."""
-    names = table.plain
+    names = table.normalized_names
     file = find_file_column(table)
     if file is None:
         return None
@@ -344,7 +346,7 @@ def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCol
     path = ""
     form = form if columns.form == "list" else columns.form
     class_column = _find_class_column(table, columns)
-    split_name = "" if columns.split is None else table.plain[columns.split]
+    split_name = "" if columns.split is None else table.normalized_names[columns.split]
     for row_number, row in enumerate(table.rows(), 1 if table.headless else 2):
         row_split = "" if columns.split is None else parse_split(split_name, row[columns.split])
         path = collected.search.find(file, row[columns.file], row_split) or ""

@@ -132,7 +132,7 @@ def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollectio
         table = file.table
         names = [(column, table.head[column]) for column in labeling.flag_columns]
         collected.names.update(dict.fromkeys(name for _, name in names))
-        split_name = "" if labeling.split is None else table.plain[labeling.split]
+        split_name = "" if labeling.split is None else table.normalized_names[labeling.split]
         for row in table.rows():
             name = row[labeling.file]
             split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
@@ -183,13 +183,13 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
             labels_of_cell[cell] = split_labels(remove_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
         collected.names[label_column] = None
-    column_names = group.files[0].table.plain
+    column_names = group.files[0].table.normalized_names
     confidence_column = column_names.index(CONFIDENCE) if CONFIDENCE in column_names else None
     if confidence_column is not None and not group.profiles[confidence_column].is_flags:
         confidence_column = None  # fractions are scores, not flags
     uncertain_cells = {cell for cell in profile.cells if are_numbers and remove_fraction(cell) == UNCERTAIN}
     for file in group.files:
-        split_name = "" if labeling.split is None else file.table.plain[labeling.split]
+        split_name = "" if labeling.split is None else file.table.normalized_names[labeling.split]
         for row in file.table.rows():
             name, cell = row[labeling.file], row[labeling.listed]
             if cell in uncertain_cells or (not cell and kind == "classes"):

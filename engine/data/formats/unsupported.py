@@ -146,6 +146,7 @@ _FORMATS = (
 
 _TAR = _UnsupportedFormat("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
 _PEEKED = 60  # JSON files in a folder, or members of a tar file, that are read
+_PEEKED_ARCHIVES = 3
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )
@@ -249,7 +250,9 @@ def _detect_run_lengths(tree: Tree) -> Iterator[Detection]:
         if table is None:
             continue
         run_columns = ("encoded_pixels", "rle_mask", "rle", "annotation", "segmentation")
-        column = next((table.plain.index(each) for each in run_columns if each in table.plain), None)
+        column = next(
+            (table.normalized_names.index(each) for each in run_columns if each in table.normalized_names), None
+        )
         if column is None:
             continue
         cells = [row[column] for row in table.sample(50) if row[column] not in ("", "-1")]
@@ -281,17 +284,18 @@ def _detect_datumaro(tree: Tree) -> Iterator[Detection]:
 def _detect_archives(tree: Tree, images: int) -> Iterator[Detection]:
     """Detect tar files of images without classes, and any tar files in a folder without images.
 
-    `images` is the number of images in the folder.
+    `images` is the number of images in the folder. Only the beginnings of the first tar files are read, and yield at
+    most one detection.
     """
     archives = find_archives(tree)
-    for path in archives[:3]:
+    for path in archives[:_PEEKED_ARCHIVES]:
         try:
             peeked = list(iterate_samples(tree.path(path), at_most=_PEEKED))
         except (OSError, UnusableFile):
             continue
-        if any(sample.labels and sample.name for sample in peeked):
-            return
-        if not images or any(sample.name for sample in peeked):
+        if any(sample.labels and sample.has_image for sample in peeked):
+            return  # images with classes, which webdataset.py reads
+        if not images or any(sample.has_image for sample in peeked):
             yield _make_refusal(_TAR, archives, images)
             return
 

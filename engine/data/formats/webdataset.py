@@ -42,6 +42,10 @@ class Sample:
     content: bytes = b""
     labels: list[str] = field(default_factory=list)
 
+    @property
+    def has_image(self) -> bool:
+        return bool(self.name)
+
 
 def find_archives(tree: Tree) -> list[str]:
     """Return the paths of tar files in folders up to two levels deep, relative to the dataset folder."""

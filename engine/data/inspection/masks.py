@@ -122,7 +122,7 @@ def _check_pair(
     if rotation is not None:
         verdicts[index] = find_drawn_image([(mask_height, mask_width)], rotation)
     if verdicts.get(index) != "raw":  # otherwise the mask has the size of the stored image, and is rotated later
-        require_size("its mask has", (mask_height, mask_width), (height, width))
+        require_size((mask_height, mask_width), (height, width), message_start="its mask has")
     if index not in sampled:
         return None
     counts = count_values(align_values(read_values(read_image(split.masks[index])), code))

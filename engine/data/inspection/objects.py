@@ -75,8 +75,8 @@ class Objects:
 def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, decode: bool) -> tuple[int, int]:
     """Check an image, compare its size with its annotations, and return its height and width after EXIF rotation.
 
-    `annotated` has heights and widths of the image according to its annotations. `noun` is the plural of the objects.
-    Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
+    `annotated` has heights and widths of the image according to its annotations. `noun` names the annotations in
+    messages, such as "boxes". Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
     """
     with open_to_show(path) as image:
         size, rotation = get_upright_size(image), get_rotation(image)

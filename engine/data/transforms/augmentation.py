@@ -280,9 +280,10 @@ class _BatchDraws:
         return self._augmentation.policies_from + len(self._policy_columns) - 1
 
     def _draw_uniform(self, count: int) -> Numbers:
-        """Return uniform random numbers in [0, 1), [count, n].
+        """Return `count` uniform random numbers in [0, 1) for each of the n samples, [count, n].
 
-        Each transform in the list gets other numbers, even if its name occurs twice.
+        They depend on the position of the current transform in the job's list, so that a transform that is listed twice
+        gets different numbers.
         """
         purpose, epoch = Purpose.AUGMENT, self._epoch
         return self._augmentation.streams.draw(purpose, epoch, self._samples, count, draw_index=self._transform_index)

@@ -203,10 +203,11 @@ class Transforms:
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Change the colors of augmented images, normalize, blur and erase them, and return the model's inputs.
+        """Apply the steps of the augmentation after `move`, and return the model's inputs.
 
-        The colors are changed by TrivialAugment, RandAugment or AugMix first. `pixels`, float32 [n, C, size, size] in
-        0..255, are returned by `move` and may be overwritten.
+        These are TrivialAugment, RandAugment or AugMix, then other changes of the colors, normalization, blur, and
+        erasing. `pixels`, float32 [n, C, size, size] in 0..255, are returned by `move` and may be overwritten. `draws`
+        are the random numbers for the batch, and `numbers` is `draws.numbers` on the device of `pixels`.
         """
         numbers = numbers[:: draws.tiles]  # the row of each sample's first tile
         if draws.rounds or draws.chains:

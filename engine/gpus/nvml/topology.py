@@ -162,7 +162,10 @@ def _normalize_bus_id(value: str | bytes | None) -> str:
 
 
 def _try_call(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:
-    """Return the result of `call`, or None if it fails. Other readings detect a lost GPU."""
+    """Return the result of `call`, or None if it fails.
+
+    A call also fails if the GPU is lost, which the readings of its quantities report.
+    """
     try:
         return call()
     except (nvml.NVMLError, AttributeError):  # AttributeError: a pynvml that is older than the function

@@ -199,11 +199,11 @@ def _choose_split(
     else:
         splits = {name: samples for name, samples in splits_by_name.items() if name == split and has_splits}
     if not splits:
-        available = [name for name in SPLITS if name in splits_by_name and has_splits] + ["all"]
-        message = (
-            f"{printable(folder)} has no {split} split." if splits_by_name else f"{printable(folder)} holds no samples."
-        )
-        remedy = f"It has: {', '.join(available)}." if splits_by_name else "Choose another folder."
+        if splits_by_name:
+            available = [name for name in SPLITS if name in splits_by_name and has_splits] + ["all"]
+            message, remedy = f"{printable(folder)} has no {split} split.", f"It has: {', '.join(available)}."
+        else:
+            message, remedy = f"{printable(folder)} holds no samples.", "Choose another folder."
         raise CannotLoad(Problem("split", message, remedy))
     return split, splits
 

@@ -149,7 +149,7 @@ def evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) 
 
 
 class _SampleRecorder:
-    """Collector for the results of one worker, which computes the metrics of each sample."""
+    """Recorder for the results of one worker. It computes the metrics of each sample."""
 
     def __init__(self, model: TrainedModel, shard: Shard) -> None:
         self.results = WorkerResults()

@@ -24,9 +24,9 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 class PackedStates(NamedTuple):
     """Metric states of n samples in the form that is stored in a file.
 
-    The counters of all samples form a sparse CSR matrix [n, width]. The first `row_counts[0]` of the `rows` [r, w]
-    belong to the first sample, and so on. `others` holds, for each sample, the values that its metric would gather
-    from the ranks.
+    Counters are sums over samples. Those of the single samples form a sparse CSR matrix [n, width]. Rows, such as one
+    for each detection, are concatenated: the first `row_counts[0]` of the `rows` [r, w] belong to the first sample, and
+    so on. `others` holds, for each sample, the values that `Metric.sync` gathers instead of adding them up.
     """
 
     width: int

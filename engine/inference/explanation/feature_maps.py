@@ -52,10 +52,11 @@ def convert_to_map(values: Tensor, side: int) -> Tensor | None:
             return values[0]
         return values[0].permute(2, 0, 1) if first == second and 1 < first <= side else None
     if values.ndim == 3 and len(values) == 1:
-        # The tokens form a square grid after a few class tokens.
+        # The tokens form a square grid of equal patches of the image, after a few class tokens.
         cells = math.isqrt(values.shape[1])
-        if cells > 1 and side % cells == 0 and values.shape[1] - cells**2 <= cells:
-            return values[0, values.shape[1] - cells**2 :].T.unflatten(1, (cells, cells))
+        class_tokens = values.shape[1] - cells**2
+        if cells > 1 and side % cells == 0 and class_tokens <= cells:
+            return values[0, class_tokens:].T.unflatten(1, (cells, cells))
     return None
 
 

@@ -96,8 +96,10 @@ class QueueSlot:
         self._is_closed = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            # The locked ticket is both the position in the queue and the reservation. Unlocking it ends them, even if
+            # its file can't be deleted: the next process that reads the queue deletes unlocked tickets.
             with suppress(OSError):
-                unlock(descriptor)
+                unlock(descriptor)  # also closes the file
                 self.ticket_file.unlink()
 
     def _is_visible(self) -> bool:

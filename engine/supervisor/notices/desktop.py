@@ -80,7 +80,7 @@ def create_command(program: Program, title: str, text: str) -> list[str]:
 def show(program: Program, title: str, text: str) -> str:
     """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or "" if it was shown."""
     try:
-        variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
+        variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}  # for `_POWERSHELL_SCRIPT`
         done = run_child(create_command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)
     except subprocess.TimeoutExpired:
         problem = f"the notification service did not answer {program} within {TIMEOUT_S:.0f} s."

@@ -83,7 +83,7 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts |
     if index not in sampled:
         return None
     drawn = read_edges(split.edges[index]).rotate_like_image(split.files[index], (height, width))
-    require_size("its edges have", drawn.sides, (height, width))
+    require_size(drawn.sides, (height, width), message_start="its edges have")
     return _EdgeFacts(drawn.edge_fraction, drawn.is_inverted)
 
 

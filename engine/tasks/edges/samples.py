@@ -41,7 +41,7 @@ class ImagesWithEdges(LetterboxedImages):
         `sides` are the height and width of the original image. Raises Unfit if its edges have another size.
         """
         drawn = self._read_annotated(index).rotate_like_image(self.files[index], sides)
-        require_size("its edges have", drawn.sides, sides)
+        require_size(drawn.sides, sides, message_start="its edges have")
         return np.concatenate([extend_edges(image, sides), letterbox_edges(drawn, image.shape[-1])])
 
     def _read_annotated(self, index: int) -> AnnotatedEdges:

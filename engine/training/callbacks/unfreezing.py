@@ -26,7 +26,10 @@ class Unfreezing(Callback):
         self._emit = emit
 
     def on_epoch_start(self, epoch: int) -> None:
-        """Unfreeze the backbone, and stop compiling the model, in the first epoch after `freeze_epochs`."""
+        """Unfreeze the backbone, if it is still frozen, after the job's `freeze_epochs`, and report this in the log.
+
+        A compiled model then runs eagerly, because it was compiled for the frozen backbone.
+        """
         job = self._strategy.job
         if epoch <= job.model.freeze_epochs or not self._optimizer_step.has_frozen:
             return
@@ -34,7 +37,7 @@ class Unfreezing(Callback):
         unfreeze(self._strategy.model)
         if job.model.freeze_batchnorm:
             freeze_norms(self._strategy.model)
-        self._stepper.refresh_buffers()
+        self._stepper.refresh_buffers()  # unfrozen BatchNorm layers update their statistics from now on
         self._stepper.stop_compiling("it was compiled for the frozen model, which is now unfrozen")
         self._emit(LogLine(text=f"All layers are trained from epoch {epoch} on"))
 

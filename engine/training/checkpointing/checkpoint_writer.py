@@ -193,9 +193,11 @@ class CheckpointWriter:
     ) -> WrittenFile | None:
         """Write last.pt or best.pt (`kind`), and report it to the supervisor.
 
-        Return None, after a warning, if `content` isn't finite or the disk is full or fails. After writing last.pt,
-        delete older checkpoints that the job doesn't keep. `measures` are the metrics of the last validation. `pause_s`
-        is the time in seconds for which training waited.
+        If the job keeps older checkpoints, the previous last.pt is renamed first, and the oldest ones are deleted
+        afterwards. If the content isn't finite, this warns and returns None. If the disk refuses the file, it sets
+        `refusal` and returns None, with a warning unless `caller_reports_refusals`.
+
+        `measures` are the metrics of the last validation. `pause_s` is the time in seconds for which training waited.
         """
         path = self.path(kind)
         nonfinite = self._find_first_nonfinite(kind, content)
@@ -207,11 +209,7 @@ class CheckpointWriter:
             )
             self._warn("checkpoint_not_finite", message)
             return None
-        previous = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
-        previous_name = ""
-        # A last.pt that was written at the same step, before the validation, is not kept.
-        if previous is not None and previous.step != progress.step:
-            previous_name = name_older_checkpoint(previous.epoch, previous.step)
+        previous_name = self._name_previous(progress) if kind == "last" else ""
         try:
             written = write_checkpoint(content, path, previous_name=previous_name)
         except CheckpointError as error:
@@ -234,6 +232,15 @@ class CheckpointWriter:
             )
         )
         return written
+
+    def _name_previous(self, progress: TrainProgress) -> str:
+        """Return the name under which the current last.pt is kept when one for `progress` is written, or "" if it isn't."""
+        previous = self.newest
+        if previous is None or not self._job.checkpoints.keep_checkpoints:
+            return ""
+        if previous.step == progress.step:  # it was written before the validation at this step, and is outdated
+            return ""
+        return name_older_checkpoint(previous.epoch, previous.step)
 
     def _write_elsewhere(self, folder: Path) -> RunFolder | None:
         """Save the unwritten snapshot in `folder`, and report the outcome.

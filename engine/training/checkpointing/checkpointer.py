@@ -45,10 +45,10 @@ RETRY_INTERVAL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that is being written, with its best state. `result` is None on ranks other than 0."""
+    """Snapshot that is being written, with its best state. `future` is None on ranks other than 0."""
 
     best: BestState | None
-    result: Future[WriteResult] | None
+    future: Future[WriteResult] | None
 
 
 class Checkpointer:
@@ -133,8 +133,8 @@ class Checkpointer:
         if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
             return False
         # If the disk needs longer than the interval, the training does not wait for it.
-        result = self._pending_write.result if self._pending_write is not None else None
-        return result is None or result.done()
+        future = self._pending_write.future if self._pending_write is not None else None
+        return future is None or future.done()
 
     def is_better(self, measures: dict[str, float]) -> bool:
         """Return True if a validation's metrics are better than the best metrics until now.
@@ -192,13 +192,13 @@ class Checkpointer:
         self.writer.unwritten = None
         content = self._copy_state(best_model if is_trained_model_best else strategy.state_dict(), progress)
         best, self._unsaved_best = self._unsaved_best, None
-        result = None
+        future = None
         self._saved_at = time.monotonic()
         if content is not None:
             pause_s = time.perf_counter() - started
             snapshot = Snapshot(content, _create_work_waiter(strategy.device), progress, measures, pause_s, best)
-            result = self.writer.submit(snapshot)
-        self._pending_write = _PendingWrite(best, result)
+            future = self.writer.submit(snapshot)
+        self._pending_write = _PendingWrite(best, future)
 
     def _copy_state(self, model: dict[str, Tensor] | None, progress: TrainProgress) -> dict[str, Any] | None:
         """Collect the content of last.pt, and return it on rank 0. Other ranks return None.
@@ -233,19 +233,20 @@ class Checkpointer:
     def wait(self) -> None:
         """Wait until the pending snapshot is written or refused by the disk. All ranks must call it together.
 
-        Afterwards, all ranks have the same best epoch, whose model is on the disk.
+        Afterwards, all ranks have the same best epoch. Its model is on the disk, unless the disk has refused it. The
+        next checkpoint then contains it again.
         """
         if self._pending_write is None:
             return
         self._reporter.set_activity("save")
         pending, self._pending_write = self._pending_write, None
-        result = pending.result.result() if pending.result is not None else WriteResult()
-        flags = [int(result.best_saved), int(result.best_refused)]
-        saved, refused = self._strategy.collectives.all_reduce_max(flags)
-        self._best_refused = bool(refused)
-        if saved:
+        result = pending.future.result() if pending.future is not None else WriteResult()
+        flags = [int(result.best_saved), int(result.best_refused)]  # both 0 if rank 0 had no best model to save
+        is_saved, is_refused = self._strategy.collectives.all_reduce_max(flags)
+        self._best_refused = bool(is_refused)
+        if is_saved:
             self._set_best(pending.best)
-        elif refused:
+        elif is_refused:
             self._unsaved_best = pending.best  # retry with the next checkpoint
 
     def _set_best(self, best: BestState | None) -> None:
@@ -308,11 +309,15 @@ class Checkpointer:
 
 def _make_resolved_job(strategy: Strategy) -> Job:
     """Return the job with the accumulation, compilation and pipeline split that the run uses."""
-    # An automatic choice that a stop has prevented stays automatic.
-    compile_setting = "auto" if strategy.job.precision.compile == "auto" else "off"
+    if is_compiled(strategy.model):
+        compile_setting = "on"
+    elif strategy.job.precision.compile == "auto":
+        compile_setting = "auto"  # the run was stopped before the choice, which the resumed run makes
+    else:
+        compile_setting = "off"  # also if training has given up compiling
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
-        compile="on" if is_compiled(strategy.model) else compile_setting,
+        compile=compile_setting,
         split_points=(strategy.model_split or strategy.job.parallel).split_points,
     )
 

@@ -107,7 +107,7 @@ class ProcessesView(QWidget):
         self._stack.addWidget(self.tree)
         self._lay_out()
         self._connect()
-        self._show_buttons()
+        self._update_actions()
 
     def selected(self) -> ProcessRow | None:
         """Return the selected row, or None unless exactly one row is selected."""
@@ -133,7 +133,7 @@ class ProcessesView(QWidget):
             self.tree.setColumnHidden(column, not has_values)
         self._warning.show_message(describe_sharing(lines, self._intervals.intervals))
         self._show_count(lines)
-        self._show_buttons()
+        self._update_actions()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -180,7 +180,7 @@ class ProcessesView(QWidget):
         self.gpus.currentIndexChanged.connect(self._apply_filter)
         self.as_tree.toggled.connect(self.refresh)
         theme.notifier.changed.connect(self._refit_columns)
-        self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.tree.selectionModel().selectionChanged.connect(self._update_actions)
         self.tree.customContextMenuRequested.connect(self._open_menu)
         self.acts["copy"].on_trigger(self.copy_selected)
         self.acts["command"].on_trigger(self._copy_command)
@@ -296,15 +296,16 @@ class ProcessesView(QWidget):
                 return tr("Listing GPU processes…")
         return tr("The driver does not report GPU processes.")
 
-    def _show_buttons(self) -> None:
+    def _update_actions(self) -> None:
         """Enable the actions that apply to the selected processes, and show why the selected process can't be ended.
 
         For a process of a run, the End action stops the run.
         """
         line = self.selected()
         local = self._hosts.latest.get("")
+        has_foreign_pids = local is not None and local.foreign_pids  # in a container, no pid can be used
         would_stop_run = line is not None and line.run is not None
-        reason = "" if would_stop_run else disabled_reason(line, local is not None and local.foreign_pids)
+        reason = "" if would_stop_run else disabled_reason(line, has_foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             reason = tr("Select a single process to end it.")
         if would_stop_run:

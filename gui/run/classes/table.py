@@ -88,7 +88,7 @@ class ClassModel(QAbstractTableModel):
         return float(values[row]) if row < len(values) else math.nan
 
     def interval(self, row: int, column: int) -> tuple[float, float] | None:
-        """Return the 95% confidence interval of a fraction, or None if there is none."""
+        """Return the 95% confidence interval of the metric in a cell, or None if it has none."""
         bounds = self._intervals.get(self.titles[column - 1]) if column else None
         if bounds is None or row >= len(bounds) or np.isnan(bounds[row]).any():
             return None

@@ -147,7 +147,7 @@ class ModelView(QWidget):
             )
 
     def _open(self, saved: SavedEvaluation) -> None:
-        """Read the evaluation that was selected in the bar on a worker thread, and show it."""
+        """Read `saved`, which was selected in the bar, on a worker thread, and show it."""
         self._requested_folder = str(saved.folder)
         in_background(
             partial(open_evaluation, saved), self, partial(self._show_opened, saved), partial(self._show_damage, saved)

@@ -36,6 +36,8 @@ from gui.widgets.layouts import hbox
 _MAX_WIDTH = 720
 """Maximum width of a table in pixels, because wider rows are hard to read."""
 _MIN_COLUMN_WIDTH = 90
+_SPARE_WIDTH = 8
+"""Width in pixels that a column has beyond its longest text and the padding."""
 
 
 class PlainTable(RowWidget):
@@ -72,10 +74,10 @@ class PlainTable(RowWidget):
         self.setVisible(bool(rows))
 
     def _fit_column(self, column: int) -> None:
-        """Fit the width of a column to its texts and their padding, which Qt doesn't count."""
+        """Fit the width of a column to its texts and their padding, which text widths don't include."""
         head = self.horizontalHeaderItem(column)
         texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
-        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * PAD + 8
+        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * PAD + _SPARE_WIDTH
         self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
         self.horizontalHeader().resizeSection(column, max(_MIN_COLUMN_WIDTH, width))
 

@@ -1,4 +1,10 @@
-"""Supervisor that runs the tiny worker: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick] [patient]``."""
+"""Supervisor that runs `tiny_worker.py`: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick] [patient]``.
+
+- ``spawn`` starts workers as new processes instead of forking them.
+- ``tcp`` also serves clients over TCP.
+- ``quick`` shortens the timeouts for hanging and ending workers.
+- ``patient`` waits longer for the first reading of the GPUs.
+"""
 
 from __future__ import annotations
 

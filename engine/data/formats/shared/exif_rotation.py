@@ -30,8 +30,8 @@ if it is neither.
 class RotationReport:
     """Collector for images with an Exif orientation, for warnings.
 
-    `raw` are the paths of images whose annotations were drawn on the stored pixels, and must therefore be rotated. For
-    the `unknown` images this could not be determined.
+    `raw` are the paths of images whose annotations were drawn on the stored pixels, so that the annotations must be
+    rotated like the image. For the `unknown` images this could not be determined.
     """
 
     raw: list[str] = field(default_factory=list)

@@ -103,7 +103,8 @@ class Outlines:
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the objects that have pixels in the image. Raises Unfit or OutlineError."""
-        require_size("its outlines have", self._size or (height, width), (height, width))
+        if self._size is not None:
+            require_size(self._size, (height, width), message_start="its outlines have")
         windows = (read_outline(content).window(height, width) for _, content, _ in self._outlines)
         objects = ((label, crowd) for label, _, crowd in self._outlines)
         return _make_instances(windows, objects, height, width)
@@ -420,7 +421,7 @@ def _read_mask(path: str, size: tuple[int, int]) -> MaskValues:
     """
     mask = read_values(read_image(path))
     height, width = mask.values.shape
-    require_size(f"its mask {printable(os.path.basename(path))} has", (height, width), size)
+    require_size((height, width), size, message_start=f"its mask {printable(os.path.basename(path))} has")
     return mask
 
 

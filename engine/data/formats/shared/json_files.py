@@ -122,30 +122,42 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     """
     found: dict[str, list[Any]] = {}
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
-    buffer = ""  # text since the key of the first list whose entries are not complete, or the end of the previous chunk
+    buffer = ""  # text from the key of an unfinished list on, or the end of the previous chunk
     unfinished = None  # match of that key
     try:
         for number, chunk in enumerate(iterate_text_chunks(path)):
             if number == 0 and not chunk.lstrip().startswith("{"):
                 break  # it is not a JSON object
             buffer += chunk
-            unfinished = None
-            for match in pattern.finditer(buffer):
-                if found.get(match[1]):  # these entries were found before
-                    continue
-                items = parse_items(buffer, match.end(), count)
-                if items or _EMPTY.match(buffer, match.end()):
-                    found[match[1]] = items
-                elif unfinished is None:
-                    unfinished = match
-            if found.get(until) or (not found and number >= _PATIENCE) or len(buffer) > _MAX_BUFFERED:
+            unfinished = _find_lists(buffer, pattern, count, found)
+            is_hopeless = not found and number >= _PATIENCE
+            if found.get(until) or is_hopeless or len(buffer) > _MAX_BUFFERED:
                 break
-            buffer = buffer[unfinished.start() if unfinished else -_LONGEST_KEY :]
-        if unfinished:
+            # The next chunk may complete the first entry of the unfinished list, or a key.
+            buffer = buffer[unfinished.start() :] if unfinished is not None else buffer[-_LONGEST_KEY:]
+        if unfinished is not None:
             found.setdefault(unfinished[1], [buffer[:_MAX_UNDECODED]])
     except OSError:
         pass
     return found
+
+
+def _find_lists(buffer: str, pattern: re.Pattern[str], count: int, found: dict[str, list[Any]]) -> re.Match[str] | None:
+    """Add the first entries of each list in `buffer` to `found`, unless entries of this list were found before.
+
+    A list that the end of the buffer cuts off has the entries that are complete. Returns the match of `pattern`, which
+    finds the keys, for the first list without a complete entry, or None if there is no such list.
+    """
+    unfinished = None
+    for match in pattern.finditer(buffer):
+        if found.get(match[1]):
+            continue
+        items = parse_items(buffer, match.end(), count)
+        if items or _EMPTY.match(buffer, match.end()):
+            found[match[1]] = items
+        elif unfinished is None:
+            unfinished = match
+    return unfinished
 
 
 def iterate_text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:

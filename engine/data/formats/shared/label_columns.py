@@ -163,14 +163,14 @@ def find_file_column(table: Table) -> int | None:
         if any(each != names[0] for each in names):
             return None
         return max(of_images, key=lambda column: sum(len(row[column]) for row in sample))  # the column with the paths
-    by_name = (table.plain.index(name) for name in FILE_COLUMNS if name in table.plain)
+    by_name = (table.normalized_names.index(name) for name in FILE_COLUMNS if name in table.normalized_names)
     return of_images[0] if of_images else next(by_name, None)
 
 
 def find_label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     """Return the possible ways to read labels from a table, most likely first, or [] if it has no labels."""
     file = find_file_column(table)
-    names = table.plain
+    names = table.normalized_names
     if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
         return []
     split = _find_split_column(names, profiles, file)

@@ -114,7 +114,7 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         found_fraction = images.measure_found_fraction(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile_columns(table)
         if found_fraction and find_label_columns(table, profiles):
-            by_columns.setdefault(table.plain, []).append(_FoundTable(file, found_fraction))
+            by_columns.setdefault(table.normalized_names, []).append(_FoundTable(file, found_fraction))
         elif found_fraction and has_only_measures(table, profiles):
             with_measures.append(format_table_path(table, tree))
     broken: list[UnusableFile] = []
@@ -255,13 +255,13 @@ def _continues(group: TableGroup, main: TableGroup) -> bool:
 def _find_label_column_name(group: TableGroup) -> str:
     """Return the name of the column with the labels, or "" if they are flags in several columns."""
     column = group.labelings[0].listed
-    return "" if column is None else group.files[0].table.plain[column]
+    return "" if column is None else group.files[0].table.normalized_names[column]
 
 
 def _has_label_name(group: TableGroup, labeling: Labeling) -> bool:
     """Return True if the name of the label column suggests labels, or if its table has no column names."""
     table = group.files[0].table
-    return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
+    return labeling.listed is not None and (table.headless or table.normalized_names[labeling.listed] in LABEL_COLUMNS)
 
 
 def _find_evidence_against(group: TableGroup, others: Sequence[TableGroup], tree: Tree) -> tuple[str, ...]:
@@ -292,11 +292,11 @@ def _find_evidence_of_measures(group: TableGroup, labeling: Labeling) -> Iterato
     # Next to a column that certainly contains the labels, other columns may hold measured values.
     if labeling.listed is None or not labeling.is_unambiguous:
         other_names = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
-        columns += [column for column, name in enumerate(table.plain) if name not in other_names]
+        columns += [column for column, name in enumerate(table.normalized_names) if name not in other_names]
     for column in dict.fromkeys(columns):
         if column in (labeling.file, labeling.split):
             continue
-        if may_be_measured(table.plain[column], group.profiles[column]):
+        if may_be_measured(table.normalized_names[column], group.profiles[column]):
             yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
 
 
@@ -313,10 +313,11 @@ def _rank(group: TableGroup) -> tuple[bool, ...]:
 
 def _find_splits(group: TableGroup) -> set[str]:
     """Return the splits that occur in the tables of a group."""
-    column = group.labelings[0].split
+    column = group.labelings[0].split  # of the most likely labeling
     if column is None:
         return {file.split for file in group.files}
-    name = group.files[0].table.plain[column]
+    # All tables of a group have the same columns.
+    name = group.files[0].table.normalized_names[column]
     return {parse_split(name, cell) for cell in group.profiles[column].cells}
 
 
@@ -362,7 +363,7 @@ def has_row_per_label(group: TableGroup, labeling: Labeling) -> bool:
             if names[row[labeling.file]] > 1:
                 by_name.setdefault(row[labeling.file], set()).add(row[listed])
     differing = sum(len(cells) > 1 for cells in by_name.values())
-    is_plural = group.files[0].table.plain[listed] in LIST_NAMES
+    is_plural = group.files[0].table.normalized_names[listed] in LIST_NAMES
     return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 

@@ -180,13 +180,13 @@ class _Index:
     """Index of image folders by their keys, by the beginnings of their keys, and by their parent folders.
 
     `images` are the folders with a name for images. `others` also contain images, but their names mean neither images
-    nor annotations. See `_Folder.key` for the keys.
+    nor annotations. See `_Folder.key` for the keys: that of "city/images/train" is ("city", "train").
     """
 
     def __init__(self, images: Sequence[_Folder], others: Sequence[_Folder]) -> None:
         self._named: dict[Key, list[_Folder]] = {}  # folders of `images` by key
         self._others: dict[Key, list[_Folder]] = {}  # folders of `others` by key
-        self._below: dict[Key, list[_Folder]] = {}  # folders by each beginning of their key
+        self._below: dict[Key, list[_Folder]] = {}  # folders by the keys of folders above them
         self._inside: dict[str, list[_Folder]] = {}  # folders of `others` by parent folder
         for folder in images:
             self._named.setdefault(folder.key, []).append(folder)
@@ -194,6 +194,7 @@ class _Index:
                 self._below.setdefault(folder.key[:length], []).append(folder)
         for folder in others:
             self._others.setdefault(folder.key, []).append(folder)
+            # Of folders without a name for images, only splits belong to the annotations above them.
             if folder.key and split_named(folder.key[-1]):
                 self._below.setdefault(folder.key[:-1], []).append(folder)
             self._inside.setdefault(os.path.dirname(folder.path), []).append(folder)

@@ -77,7 +77,7 @@ class Table:
     cut: str = ""
 
     @property
-    def plain(self) -> tuple[str, ...]:
+    def normalized_names(self) -> tuple[str, ...]:
         """Column names in lower case with "_" between words."""
         return tuple(normalize_name(name) for name in self.head)
 
@@ -137,7 +137,7 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
     if suffix(name) == ".parquet":
         return True
     table = open_table(tree.path(folder, name), head=True)
-    return table is not None and "file_name" in table.plain
+    return table is not None and "file_name" in table.normalized_names
 
 
 def open_table(path: str, *, head: bool = False) -> Table | None:

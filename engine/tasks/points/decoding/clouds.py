@@ -51,15 +51,17 @@ class Cloud(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Functions that read the header, the points and the fields of one type of point cloud files."""
+    """Functions that read one type of point cloud file.
+
+    Attributes:
+        head: Reads the fields and the number of the points.
+        chunks: Yields the points in chunks.
+        fields: Reads the fields without counting the points, or None if `head` is as fast.
+    """
 
     head: Callable[[str], Head]
     chunks: Callable[[str, Sequence[str], bool], Iterator[Columns]]
     fields: Callable[[str], Fields] | None = None
-    """Function that reads only the fields, or None if `head` is as fast.
-
-    It is used for files whose points must be counted.
-    """
 
 
 _LAS = _Reader(las.read_head, las.read_chunks)

@@ -93,15 +93,15 @@ class Drawings(QObject):
     def request(self, rows: Sequence[int]) -> None:
         """Request a drawing of the sample at the first of `rows`, and prefetch drawings of the others.
 
-        If the drawing of the first sample is cached, `drawn` is emitted once its images have been read. If the task's
-        predictions can't be drawn, nothing happens.
+        If the drawing of the first sample is cached, `drawn` is emitted once its images have been read. If the process
+        is already drawing it, no other process is started. If the task's predictions can't be drawn, nothing happens.
         """
         self._requested = tuple(rows[:BATCH])
         visible_row = self._visible_row
         if not self.is_offered or visible_row is None:
             return
+        self._delay.stop()  # it would start a process for the rows of an earlier call
         if visible_row in self._drawn:
-            self._delay.stop()
             self._read_cached(visible_row)
         elif not self._is_underway(visible_row):
             self._delay.start()

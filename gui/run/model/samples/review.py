@@ -265,9 +265,12 @@ def make_marks(
     marks = []
     for row in rows:
         suggestion = suggestions.get(row, "")
-        reason = "marked"
-        if suggestion:
-            reason = tr("a label worth checking") if is_model_weak else f"probably {suggestion}"
+        if not suggestion:
+            reason = tr("marked")
+        elif is_model_weak:
+            reason = tr("a label worth checking")
+        else:
+            reason = tr("probably {suggestion}").format(suggestion=suggestion)
         marks.append(
             MarkedSample(
                 file=str(sample_file(opened, row)),

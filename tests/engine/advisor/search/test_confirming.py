@@ -79,13 +79,18 @@ def test_winner_has_best_mean_of_repeats() -> None:
 def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     search = make_search_config(budget=Budget(trials=10), devices=("cpu", "cpu"))
     originals = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
-    assert estimate_seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
-    assert estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
     assert (
-        estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=4, is_done=False)
+        estimate_seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, are_originals_done=False) is None
+    )
+    assert (
+        estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, are_originals_done=False) == 120.0
+    )
+    assert (
+        estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=4, are_originals_done=False)
         == 120.0 + 4 * 20.0 / 2
     )
     repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", repeat_of=0, epoch=5)]
     assert (
-        estimate_seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2
+        estimate_seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, are_originals_done=True)
+        == 2.5 * 20.0 / 2
     )

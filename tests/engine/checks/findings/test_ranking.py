@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from engine.checks.findings.ranking import NOTHING_FITS, explain_failure, explain_ranking, list_remedies
 from engine.contract.advice import Candidate, SkippedCandidates
 from engine.contract.catalogue import load_catalogue
@@ -37,6 +39,18 @@ def test_ranking_compares_with_one_device_and_rivals() -> None:
         "fsdp 2 is as fast, and saves 1.0 GiB per device, which this job does not need. "
         "pipeline 2 reaches 75% of that; its bubble takes 11% of its devices' time. single 1 reaches 50% of that."
     )
+
+
+@pytest.mark.parametrize(
+    ("speed", "comparison"),
+    [
+        (780.0, "model_parallel 2 is as fast."),
+        (400.0, "model_parallel 2 reaches 50% of that, since its devices compute one after another."),
+    ],
+)
+def test_ranking_explains_only_slower_rivals(speed: float, comparison: str) -> None:
+    table = [row("ddp", GPUS, 800.0), row("model_parallel", GPUS, speed)]
+    assert explain_ranking(JOB, load_catalogue(), table) == f"ddp 2 is fastest: 800 images/s. {comparison}"
 
 
 def test_ranking_explains_why_fewer_devices_suffice() -> None:

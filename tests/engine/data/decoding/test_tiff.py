@@ -129,6 +129,8 @@ def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
     assert stretch_values(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
     whole = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
     assert stretch_values(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
+    constant = Bands((5.0,), (5.0,), (0.5,), (1.0,))
+    assert stretch_values(np.array([[[4], [5], [6]]], np.uint16), constant).tolist() == [[[0], [0], [0]]]
     assert [count_channels(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]
     one = Bands((0.0,), (10.0,), (0.5,), (1.0,))
     assert [count_channels(one, channels) for channels in (None, 1, 3)] == [1, 1, 3]

@@ -46,6 +46,22 @@ def test_drawings_are_requested_in_advance_and_removed(
     assert not folder.exists()
 
 
+def test_returning_to_a_sample_that_is_drawn_cancels_other_requests(
+    run: RunFolder, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
+    drawings, requests = Drawings(), []
+    monkeypatch.setattr(drawings.child, "start", requests.append)
+    monkeypatch.setattr(drawings, "_is_underway", lambda row: row == 3)
+    drawings.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu",))
+    drawings.request([7])
+    assert drawings._delay.isActive()
+    drawings.request([3])
+    assert not drawings._delay.isActive()
+    assert requests == []
+
+
 def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     run: RunFolder, dataset: Path, show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

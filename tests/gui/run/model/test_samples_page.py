@@ -21,10 +21,11 @@ from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, 
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples import page as samples_page
+from gui.run.model.samples import review
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
-from gui.run.model.samples.review import MARKS_FILE, SampleFilter, rank_samples
+from gui.run.model.samples.review import MARKS_FILE, SampleFilter, make_marks, rank_samples
 from gui.run.model.view import ModelView
-from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation
+from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation, open_evaluation
 from gui.sources.inspector import read_image
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 
@@ -180,6 +181,17 @@ def test_marks_are_restored_filtered_and_exported(
     for _ in range(2):
         qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert (page.wall.samples.rows, page.only_marked.isEnabled()) == ([], True)
+
+
+def test_reasons_of_marks_are_translated(run: RunFolder, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(review, "tr", lambda text: f"<{text}>")
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    reasons = [
+        mark.reason
+        for is_model_weak in (False, True)
+        for mark in make_marks(opened, (1, 4), {4: "ash"}, is_model_weak=is_model_weak)
+    ]
+    assert reasons == ["<marked>", "<probably ash>", "<marked>", "<a label worth checking>"]
 
 
 def test_marks_are_saved_after_others_failed(
