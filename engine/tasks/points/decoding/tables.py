@@ -235,7 +235,8 @@ def _parse_number(cell: str) -> float | None:
 def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, *, has_labels_file: bool) -> Table:
     """Determine the layout of a table from its first lines with points, which follow `skipped_lines` other lines.
 
-    `names` is empty if the columns have no names. If there is a file of labels, no column holds them.
+    `names` is empty if the columns have no names. If there is a file of labels, no column holds them. Raises Unfit if
+    the lines are not points.
     """
     delimiter = _find_delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
@@ -250,6 +251,8 @@ def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: in
     rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
     numbers = [[_parse_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)
+    if not len(sample):  # for example if each line begins with a slash
+        raise Unfit("its first lines can't be read as numbers")
     columns = _guess_columns(sample, has_labels_file=has_labels_file)
     return Table(columns, delimiter, skipped_lines, is_guessed=width > 3)
 

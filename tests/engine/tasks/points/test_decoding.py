@@ -185,6 +185,13 @@ def test_ply_may_have_other_elements_and_byte_orders(tmp_path: Path) -> None:
             read_head(str(path))
 
 
+def test_lines_that_begin_with_a_slash_are_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("/1 2 3 4\n/5 6 7 8\n")
+    with pytest.raises(Unfit, match="numbers"):
+        tables.read_table(str(path))
+
+
 @pytest.mark.parametrize("lost_bytes", [1, 60])
 def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int) -> None:
     path = tmp_path / "a.las"
