@@ -453,7 +453,7 @@ class CustomObjective(Objective):
 
 
 def convert_to_image(values: npt.NDArray[Any]) -> Bytes:
-    """Convert an input to an image, uint8 [h, w, 3].
+    """Convert an input to an image, uint8 [h, w, 3]. Such an image is returned unchanged.
 
     The first three channels of an array [c, h, w] are scaled together so that they span 0 to 255. With one or two
     channels, the first one is shown in gray. An array [h, w] is a single channel. Any other input becomes a blank

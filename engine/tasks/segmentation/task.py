@@ -66,7 +66,7 @@ class SegmentationMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics by id.
+        """Return the metrics by id, or {} without images.
 
         Mean IoU and mean F1 are means over the classes that occur in masks or predictions.
         """
