@@ -30,7 +30,7 @@ EPOCHS = 3
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 48 training and 12 validation images."""
+    """Create 48 training and 12 validation images, and return the dataset folder."""
     return make_images(tmp_path_factory.mktemp("images"))
 
 
@@ -184,7 +184,10 @@ def hold(separate_home: Path) -> Hold:
 
 @pytest.fixture
 def small_disk(separate_home: Path) -> Iterator[Path]:
-    """Mount a file system of 3 MiB for the runs. About ten checkpoints fit on it."""
+    """Mount a file system of 3 MiB as the folder of all runs, and yield this folder.
+
+    About ten checkpoints fit on it. It is unmounted after the test.
+    """
     folder = separate_home / "runs"
     folder.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))

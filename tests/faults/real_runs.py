@@ -424,7 +424,7 @@ class FinalCheckpoints:
 
 
 def assert_same_checkpoints(result: FinalCheckpoints, expected: FinalCheckpoints) -> None:
-    """Check that two results are bit-exact: weights, optimizer states, random states, metrics and position."""
+    """Check that two results are equal bit by bit: weights, optimizer states, random states, metrics and position."""
     for mine, other in ((result.last, expected.last), (result.best, expected.best)):
         found = find_differences(mine, other)
         assert not found, found

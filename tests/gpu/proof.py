@@ -1,8 +1,8 @@
 """Framework of the GPU tests.
 
-A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function that reports
-claims and measurements through a `CheckContext`. Results go to standard output as JSON lines, and everything else to standard
-error:
+A part is a module in tests/gpu/parts whose `main` calls `run_checks` with its checks. A check is a function that
+reports claims and measurements through a `CheckContext`. Results go to standard output as JSON lines, and everything
+else to standard error:
 
     {"checks": {CHECK: SECONDS, ...}}           first: the checks with their time limits
     {"begin": CHECK}                            then for each check

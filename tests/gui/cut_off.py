@@ -80,8 +80,8 @@ def is_out_of_reach(widget: QWidget, page: QWidget) -> bool:
 def wait_for_layout(page: QWidget) -> list[str]:
     """Wait until no widget on `page` is clipped, since layouts may still change.
 
-    Return messages about widgets that still are after ten seconds, except for `PageScroll`, which may be narrower than
-    its contents and then scrolls.
+    Returns messages about widgets that are still clipped after ten seconds. A `PageScroll` is left out, because it may
+    be narrower than its contents and then scrolls.
     """
     found: list[str] = []
 

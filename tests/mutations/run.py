@@ -6,8 +6,9 @@ function that `draw.py` has drawn, runs the daily tests related to the changed f
 names, then the folders that mirror theirs, then the test files that mention the changed modules, if they are few, and
 with ``--complete`` the entire daily suite.
 
-``--coverage FILE`` runs fewer tests and notices more: after the first of these groups, only tests that executed the
-changed lines. The extra "mutations" installs what records the file, with the source unchanged::
+With ``--coverage FILE``, fewer tests detect more faults: after the test files with the same names, only tests run that
+executed the changed lines. FILE is the coverage data of the unchanged source. To record it, install the extra
+"mutations" and run::
 
     pytest --cov=engine --cov=gui --cov-context=test --cov-report=
 

@@ -30,10 +30,10 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
-    """Write images/SPLIT/N.png and edges/SPLIT/N.png. `counts` maps a split to its number of images.
+    """Write square images of discs to images/SPLIT/N.png and their outlines to edges/SPLIT/N.png. Return `folder`.
 
-    If `matlab`, write groundTruth/SPLIT/N.mat in place of the edge maps, with the edges of two annotators. The second
-    annotator has marked edges only in the upper half.
+    `counts` maps a split to its number of images of `side` px. If `matlab`, write groundTruth/SPLIT/N.mat in place of
+    the edge maps, with the edges of two annotators. The second annotator has marked edges only in the upper half.
     """
     seed = 0
     for split, count in counts.items():

@@ -26,5 +26,8 @@ def make_line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.nd
 
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images."""
+    """Write square images of a line to images/SPLIT/N.png and their masks to masks/SPLIT/N.png. Return `folder`.
+
+    `counts` maps a split to its number of images of `side` px.
+    """
     return write_pairs(folder, counts, lambda seed: make_line(side, seed)[:2])

@@ -227,7 +227,7 @@ class Machines:
         """Block all traffic from machine `name` to machine `other`."""
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
-    def block_chosen_ports(self, name: str) -> None:
+    def block_ephemeral_ports(self, name: str) -> None:
         """Drop the TCP packets that a machine sends to ephemeral ports.
 
         Packets from its ssh port and from the ports of Footplate's runs still pass.

@@ -25,9 +25,10 @@ def make_disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored: bool = True) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images.
+    """Write square images of discs to images/SPLIT/N.png and their masks to masks/SPLIT/N.png. Return `folder`.
 
-    If `ignored`, the first row of each mask is unlabeled (255).
+    `counts` maps a split to its number of images of `side` px. If `ignored`, the first row of each mask is unlabeled
+    (255).
     """
 
     def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +41,11 @@ def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored
 
 
 def write_pairs(folder: Path, counts: dict[str, int], draw: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `draw` returns the image and the mask for a seed."""
+    """Write images to images/SPLIT/N.png and their masks to masks/SPLIT/N.png, and return `folder`.
+
+    `counts` maps a split to its number of images. `draw` returns the image and the mask for a seed, which differs for
+    each image.
+    """
     seed = 0
     for split, count in counts.items():
         for number in range(count):

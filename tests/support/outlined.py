@@ -13,9 +13,9 @@ CLASSES = ("red", "green")
 
 
 def make_outlined(folder: Path, counts: dict[str, int], side: int = 64) -> Path:
-    """Write images/SPLIT/N.png with one to three separate discs each, and annotations/instances_SPLIT.json.
+    """Write images of one to three separate discs to images/SPLIT/N.png, and annotations/instances_SPLIT.json.
 
-    `counts` maps a split to its number of images.
+    `counts` maps a split to its number of square images of `side` px. Returns `folder`.
     """
     random = np.random.default_rng(0)
     rows, columns = np.mgrid[:side, :side]

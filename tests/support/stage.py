@@ -79,9 +79,10 @@ class Stage:
         process_events_until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
-        """Return a function for each page, by the page's name. It opens the page and returns its widget.
+        """Return functions by the name of a page, each of which opens its page and returns its widget.
 
-        The functions must be called in this order. `create_contents` must be called before that of the page `SECOND`.
+        The functions must be called in this order. `create_contents` must be called before the function of the page
+        `SECOND`.
         """
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
@@ -110,10 +111,7 @@ class Stage:
         return pages_by_name | {"help": self.show_help}
 
     def expanded_pages(self) -> dict[str, Callable[[], QWidget]]:
-        """Return a function for each page with sections, by a name for the expanded page.
-
-        It opens the page, expands its sections and returns its widget.
-        """
+        """Return functions by name, each of which opens a page, expands the page's sections and returns its widget."""
         sections, time = self.window.form.sections, self.workspace.run.advice.time
         return {
             "new-job": self.show_form,

@@ -216,7 +216,7 @@ class Walker:
                 getattr(each, name).connect(partial(self._on_signal, title))
 
     def list_unconnected_signals(self) -> list[str]:
-        """Return the signals of `gui` classes that have no connection in any object, except those to the recorder."""
+        """Return the signals of `gui` classes that are connected to nothing but this recorder, in all objects."""
         return sorted(title for title, is_heard in self._heard.items() if not is_heard)
 
     def _on_signal(self, name: str, *arguments: Any) -> None:

@@ -37,11 +37,11 @@ class RunningSampler:
         self._thread.start()
 
     def next(self, timeout_s: float = 120.0) -> Snapshot:
-        """Wait for the sampler's next snapshot, and return it."""
+        """Wait for the sampler's next snapshot for at most `timeout_s`, and return it."""
         return self._snapshots.get(timeout=timeout_s)
 
     def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
-        """Wait for a snapshot that meets `condition`, and return the first one."""
+        """Wait for at most `timeout_s` until a snapshot meets `condition`, and return this snapshot."""
         deadline = time.monotonic() + timeout_s
         snapshot = None
         while time.monotonic() < deadline:

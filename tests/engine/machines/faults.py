@@ -41,8 +41,9 @@ LEFT_S = 40.0
 class Fault:
     """Fault on `machine`, `after_s` seconds after the start of the run.
 
-    If `passes` is True, the fault is repaired after some seconds, otherwise after the run. If `fewer` is True, the run
-    may continue on fewer devices.
+    `kind` is "node", "agent" or "worker" (this process is killed), "power" (all processes are killed), "cut" (the
+    machine has no network) or "disk" (the disk is full). If `passes` is True, the fault is repaired after some seconds,
+    otherwise after the run. If `fewer` is True, the run may continue on fewer devices.
     """
 
     kind: Kind

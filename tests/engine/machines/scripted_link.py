@@ -10,7 +10,7 @@ from engine.contract.nodes import FromNode, ToNode
 
 
 class ScriptedLink:
-    """Replacement for `NodeLink`. Messages from the machine are given to `receive`.
+    """Replacement for `NodeLink`. A test calls `receive` with the machine's messages, and `end` to end the connection.
 
     Attributes:
         sent: Messages to the machine.

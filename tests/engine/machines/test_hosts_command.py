@@ -55,7 +55,7 @@ def test_hosts_check_reports_all_differences(bed: SimulatedMachines, tmp_path: P
 
 
 def test_hosts_check_reports_firewall_that_opens_only_first_ports(bed: SimulatedMachines) -> None:
-    bed.block_chosen_ports("node1")
+    bed.block_ephemeral_ports("node1")
     try:
         done = bed.footplate("hosts", "check")
     finally:

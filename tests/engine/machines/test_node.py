@@ -1,4 +1,4 @@
-"""Folder of a run on another machine, and workers there that haven't started."""
+"""Process that serves a run on a remote machine: the run's folder there, its workers, and their end."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Pair:
         return self.run_transfer(lambda on_done: transfers.fetch(path, on_done, saved))
 
     def save(self, step: int) -> CheckpointSaved:
-        """Save last.pt on the other machine, as its worker would."""
+        """Write last.pt of `step` on the other machine, and return the event with which a worker reports it."""
         (self.remote / LAST).write_text(f"step {step}")
         return CheckpointSaved(kind="last", path=LAST, epoch=step // 100, step=step, bytes=8, seconds=0.0)
 

@@ -82,7 +82,10 @@ def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
 
 
 def make_targets(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
-    """Return targets for these boxes in the form that the model's task needs. Masks are filled boxes."""
+    """Return the targets of a batch in the form that the task of the model `name` needs.
+
+    `boxes` has a list of boxes for each image. Masks are filled boxes.
+    """
     if name in CONFIGS:
         return targets_of(boxes)
     planes = planes_of(boxes)

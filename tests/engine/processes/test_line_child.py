@@ -1,4 +1,4 @@
-"""Child processes whose lines a selector reads."""
+"""Child processes whose lines of output a selector reads."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ class Tiny:
         return not data or any(isinstance(TO_WORKER.decode(line), Stop | Pause) for line in self.frames.feed(data))
 
     def echo(self) -> bool:
-        """Report each command until Stop or Pause. Adjust kills the worker. CheckpointNow sends a warning."""
+        """Report the name of each command until Stop or Pause, and return True then.
+
+        Adjust kills the worker. CheckpointNow sends a warning.
+        """
         while True:
             for line in self.frames.feed(self.channel.recv(4096)):
                 command = TO_WORKER.decode(line)

@@ -16,7 +16,7 @@ from engine.system.archives import PackedArchiveError, refuse_packed
 
 
 def make_compressed(content: bytes) -> bytes:
-    """Return an archive with a stored and a compressed member."""
+    """Return an archive with a small stored member, and a compressed member with `content`."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("archive/version", b"3")

@@ -65,9 +65,10 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
-    """Return a function that creates jobs whose model fails on the white image.
+    """Return a function that creates jobs whose model produces NaN for the white image.
 
-    `spoil` selects the failure. `norm` adds BatchNorm. With `always`, the model fails on every image.
+    `spoil` determines where NaN occurs first: in the "input", the "loss" or the "gradient". `norm` adds BatchNorm. With
+    `always`, this happens for every image.
     """
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:

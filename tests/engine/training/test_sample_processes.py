@@ -109,7 +109,10 @@ def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
 
 
 def find_loading_processes(rank: int) -> list[psutil.Process]:
-    """Return the server and the processes that load samples for the rank with the process id `rank`."""
+    """Return the server that forks sample-loading processes for a rank, and these processes.
+
+    `rank` is the process id of the rank's worker.
+    """
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -21,7 +21,7 @@ Refresh = Callable[[], None]
 
 @pytest.fixture(autouse=True)
 def private_trash(trash: Path) -> None:
-    """Delete into the trash of the test."""
+    """Use the temporary trash of the fixture `trash` for deleted runs in every test."""
 
 
 @pytest.fixture

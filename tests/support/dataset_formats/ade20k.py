@@ -15,7 +15,11 @@ WARNINGS = dict.fromkeys(("without_names", "some_names"), "does not name all")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, the table of class names, and masks: 0 for unlabeled pixels, otherwise 1 + the class number."""
+    """Write images, the table of class names, and masks: 0 for unlabeled pixels, otherwise 1 + the class number.
+
+    In the variants "without_names" and "some_names", the table is missing or incomplete. The variant "nested" writes
+    everything to a subfolder.
+    """
     root = folder / "ADEChallengeData2016" if variant == "nested" else folder
     for image in truth.images:
         name = f"ADE_{image.split}_{image.name}"

@@ -89,12 +89,15 @@ def list_true_annotations(
 
 
 def count_values(values: npt.NDArray[np.integer]) -> list[int]:
-    """Count the pixels of each value in a mask and return the sorted counts."""
+    """Return how many pixels of a mask have each value, as sorted counts without the values."""
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 
 def rename_boxes(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
-    """Return the boxes of an image. `names` maps ground-truth classes to those of the dataset."""
+    """Return the boxes of an image as sorted tuples (class, left, top, right, bottom).
+
+    `names` maps ground-truth classes to those of the dataset.
+    """
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
 
 

@@ -14,7 +14,8 @@ KIND = "boxes"
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images, and a list of their objects per split in BDD100K's format.
 
-    Each image also has a lane, which has no box and must therefore be ignored.
+    Each image also has a lane, which has no box and must therefore be ignored. The format has a single layout, so
+    `variant` is unused.
     """
     (folder / "labels/det_20").mkdir(parents=True)
     for split in ("train", "val"):

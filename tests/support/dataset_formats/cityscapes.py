@@ -21,7 +21,10 @@ ROAD, ROAD_TRAIN_ID = 7, 0
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, and masks of labels and objects. The background is labeled as road."""
+    """Write images, and masks of labels and objects. The background is labeled as road.
+
+    `variant` selects the layout: that of KITTI ("kitti", "kitti_splits"), otherwise that of Cityscapes.
+    """
     if variant in ("kitti", "kitti_splits"):
         for image in truth.images:
             split = folder / (image.split if variant == "kitti_splits" else "training")

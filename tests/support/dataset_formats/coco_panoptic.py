@@ -18,7 +18,10 @@ _STUFF = 65536 * 3 + 256 * 2 + 1
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, PNGs of segment ids and JSON. All pixels without an object form one segment of stuff."""
+    """Write images, PNGs of segment ids and JSON files in the layout `variant`. Only "plain" has no splits.
+
+    All pixels without an object form one segment of stuff.
+    """
     if variant == "plain":
         _write_split(truth, truth.images, folder / "images", folder / "annotations" / "panoptic.json", "jpg")
         return

@@ -16,7 +16,7 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write each image with a black and white mask per object."""
+    """Write each image with a black and white mask per object. The variant "splits" has a folder per split."""
     for image in truth.images:
         root = folder / (f"stage1_{image.split}" if variant == "splits" else "") / image.name
         image.save(root / f"images/{image.name}.png")

@@ -22,7 +22,7 @@ KINDS = {
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images with metadata files, or as Parquet files, depending on the variant."""
+    """Write the images with metadata files, or as Parquet files, in the layout `variant`."""
     if variant in (*NEEDS_PYARROW, "readme"):
         _write_parquet(truth, folder, variant)
         return

@@ -19,7 +19,10 @@ KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labe
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as a single export, or as an export per split, depending on the variant."""
+    """Write the images, and a Label Studio export per split in the variant "splits", otherwise a single one.
+
+    The other variants differ in the kind of annotations, the encoding, or the form of the export and its paths.
+    """
     for image in truth.images:
         image.save(folder / f"images/{image.name}.png")
     make = _small_task if variant == "min" else _task

@@ -18,7 +18,10 @@ LABELS = {"apple": 2, "bear": 3, "cup": 4}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks of urban and rural areas. The first row of each mask is unlabeled."""
+    """Write images and masks of urban and rural areas. The first row of each mask is unlabeled.
+
+    The format has a single layout, so `variant` is unused.
+    """
     for number, image in enumerate(truth.images):
         area = folder / image.split.title() / ("Urban" if number % 2 else "Rural")
         image.save(area / f"images_png/{image.name}.png")

@@ -17,7 +17,10 @@ ROAD, VOID = 1, 4
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the label list, images, and masks of labels and objects. The background is labeled as road."""
+    """Write the label list, images, and masks of labels and objects. The background is labeled as road.
+
+    `variant` is the version of the dataset: "v2.0", or "plain" for a dataset without a version.
+    """
     names = {number: name for name, number in LABELS.items()} | {ROAD: "road", VOID: "unlabeled"}
     labels = [
         {

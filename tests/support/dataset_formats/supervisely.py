@@ -22,7 +22,7 @@ KINDS = {"boxes": "boxes", "tags": "classes", "labels": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as a project. The variant "splits" has a dataset per split."""
+    """Write the ground truth as a project in the layout `variant`. The layout "splits" has a dataset per split."""
     root = folder / "my project" if variant == "project" else folder
     for image in truth.images:
         dataset = root / (image.split if variant == "splits" else "ds0")

@@ -14,7 +14,10 @@ KINDS = {"plain": "boxes", "assets": "boxes", "polygons": "instances", "splits":
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and their annotations as a single export, as an export per split, or as an export per image."""
+    """Write the images, and their annotations as VoTT exports.
+
+    There is one export per split in the variant "splits", one per image in "assets", and otherwise a single one.
+    """
     for split in ("train", "val") if variant == "splits" else ("",):
         images = truth.get_images(split) if split else truth.images
         place = folder / split / ("" if variant == "assets" else "vott-json-export")

@@ -1,4 +1,4 @@
-"""Masks whose values are object numbers, in contrast to masks of classes."""
+"""Recognition of masks whose values are object numbers, which must not be mistaken for masks of classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetching of batches into slots, errors, and early stops."""
+"""Prefetching of batches into slots, which are buffers that batches reuse: errors, and early stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slots() -> Slots[list[int]]:
 
 @pytest.fixture
 def events() -> list[str]:
-    """Return a list in which prefetchers record the ends of epochs."""
+    """Return a list to which prefetchers append the names of their callbacks at the end of an epoch."""
     return []
 
 

@@ -44,7 +44,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Splits:
-    """Create 40 training and 12 validation images."""
+    """Write 40 training and 12 validation images, and return the opened splits."""
     for number in range(52):
         split = "train" if number < 40 else "val"
         write_noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(20, 20))

@@ -25,7 +25,7 @@ def sample_traffic(stub: NvmlStub, start_sampler: Start, **profile: object) -> l
     return [sampler.wait_for(has_pcie_rates).gpus[0] for _ in range(6)]
 
 
-def traffic(gpu: Gpu) -> list[float]:
+def list_nvlink_rates(gpu: Gpu) -> list[float]:
     """Return all known receive and send rates of the GPU's NVLinks, in bytes per second."""
     rates = (rate for link in gpu.nvlinks for rate in (link.received_bytes_per_s, link.sent_bytes_per_s))
     return [rate for rate in rates if rate is not None]
@@ -76,7 +76,7 @@ def test_nvlink_traffic_of_every_generation(
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4% more than kB.
     gpu = sampler.wait_for(
-        lambda s: bool(s.gpus) and traffic(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
+        lambda s: bool(s.gpus) and list_nvlink_rates(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
     ).gpus[0]
     *active, down = gpu.nvlinks
     assert [link.link for link in gpu.nvlinks] == [0, 1, 2, 3]

@@ -38,7 +38,10 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
 
 
 def create_detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
-    """Return a detector for three classes whose scores differ, and three random images."""
+    """Return an untrained detector for three classes whose scores differ, and three random images of `size` pixels.
+
+    `name` is a model of the task `task`.
+    """
     torch.manual_seed(0)
     job = Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size)
     model = TASKS[task].build_model(job, 3, 3).eval()

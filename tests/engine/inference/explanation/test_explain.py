@@ -167,7 +167,8 @@ def test_images_without_detections_are_explained(
 def write_corners(folder: Path, count: int) -> Path:
     """Write a dataset of images of 32 x 44 px: gray noise with a square that determines the class.
 
-    The square is blue at the lower right, red at the upper left, or missing.
+    The square is blue at the lower right, red at the upper left, or missing. There are `count` training images and
+    eight validation images per class. Returns `folder`.
     """
     random = np.random.default_rng(0)
     for split, images in (("train", count), ("val", 8)):
@@ -181,9 +182,13 @@ def write_corners(folder: Path, count: int) -> Path:
     return folder
 
 
-def measure_mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """Return the fraction of a heat map's sum inside the square in a corner, one of `CORNERS`, plus `margin` pixels."""
+def measure_mass_in(heat: np.ndarray, corner: str) -> float:
+    """Return the fraction of a heat map's sum that is in the square at `corner`, one of `CORNERS`, or close to it.
+
+    Up to three pixels next to the square count, too.
+    """
     rows, columns = CORNERS[corner]
+    margin = 3
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin
     ]

@@ -1,4 +1,4 @@
-"""Buffers for the activations that a relay receives. Other processes take no part."""
+"""Buffers for the activations that a relay receives, tested in a single process."""
 
 from __future__ import annotations
 

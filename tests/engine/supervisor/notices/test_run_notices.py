@@ -414,7 +414,10 @@ def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    """Start a message bus with a notification service that prints the notifications."""
+    """Start a message bus and a notification service, and yield the process of the service.
+
+    The service prints each notification. Programs of the test use this bus.
+    """
     daemon = shutil.which("dbus-daemon")
     if daemon is None or shutil.which("gdbus") is None:
         pytest.skip("dbus-daemon or gdbus is missing")

@@ -31,7 +31,10 @@ def job(**fields: Any) -> Job:
 
 
 def make_sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return random logits and targets for images with padding. Two annotators have drawn lines in each image."""
+    """Return random logits, [images, maps, h, w], and targets of two annotators, [images, 2, h, w].
+
+    Each image has lines that both annotators, one of them, or one of ten have drawn, and padding.
+    """
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
     for image in targets:

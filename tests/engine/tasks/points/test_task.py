@@ -91,7 +91,7 @@ def test_x_conv_matches_the_paper() -> None:
 
 
 def _transform_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
-    """Compute the output of an X-transform one column at a time."""
+    """Compute the 4 x 4 matrix of an X-transform from the local coordinates of four neighbors, one column at a time."""
     values = functional.elu(layer.first(local.flatten())).reshape(4, 4)
     for number, columns in enumerate((layer.second, layer.third)):
         rows = torch.stack([values[:, c] @ columns.weight[c] for c in range(4)]) + columns.bias
