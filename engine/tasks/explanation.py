@@ -43,9 +43,9 @@ def create_class_targets(
 def create_pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
     """Create a target for each requested class: the mean of its logits over the pixels predicted as this class.
 
-    This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). `logits` are [C, h, w]. If no class is requested, it is
-    the most frequent class in the image, except the first class, which usually is the background. The first class is
-    used only if no other class is predicted.
+    This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). `logits` are [C, h, w]. If no class is requested, the
+    target is for the most frequent class in the image, except the first class, which usually is the background. The
+    first class is used only if no other class is predicted.
     """
     predicted = logits.argmax(0)
     if not requested:
