@@ -89,10 +89,10 @@ def settle(window: QWidget) -> None:
         before = now
 
 
-def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
+def draw_pages(options: argparse.Namespace, text_percent: int, scheme: str) -> int:
     """Open the window with one text size and color scheme, save images of its pages, and print faults of their texts.
 
-    `asked` are the parsed command-line arguments. Returns the exit code.
+    `options` are the parsed command-line arguments. Returns the exit code.
     """
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
@@ -109,18 +109,20 @@ def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int
     for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.expanded_pages()).items():
         if name == SECOND:
             stage.create_contents(paths.home())
-        if asked.only and name not in asked.only:
+        if options.only and name not in options.only:
             continue
         try:
             page = show()
         except TimeoutError as error:
             found[f"{name}: {error}"] = []
             continue
-        for size in asked.size if page is window else (f"{page.width()}x{page.height()}",):
+        for size in options.size if page is window else (f"{page.width()}x{page.height()}",):
             page.resize(*map(int, size.split("x")))
             settle(page)
             picture = page.grab().toImage()
-            drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"), quality=PNG_QUALITY)
+            drawn += picture.save(
+                str(options.folder / f"{name}-{size}-{scheme}-{text_percent}.png"), quality=PNG_QUALITY
+            )
             for each in (*find_faint_texts(page, picture), *find_clipped_texts(page)):
                 found.setdefault(f"{name}: {each}", []).append(size)
             if page is window and f"{page.width()}x{page.height()}" != size:
@@ -145,12 +147,12 @@ def main() -> int:
     parser.add_argument("--size", nargs="+", default=SIZES, metavar="WIDTHxHEIGHT", help="sizes of the window")
     parser.add_argument("--scheme", nargs="+", default=SCHEMES, choices=SCHEMES)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    if asked.here:
-        return draw_pages(asked, asked.text[0], asked.scheme[0])
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.here:
+        return draw_pages(options, options.text[0], options.scheme[0])
     codes = []
-    for text, scheme in itertools.product(asked.text, asked.scheme):
+    for text, scheme in itertools.product(options.text, options.scheme):
         with tempfile.TemporaryDirectory(prefix="fp") as work:
             stub = compile_stub(Path(work) / "nvml")
             MACHINES["everything"].write(stub)

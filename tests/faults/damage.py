@@ -89,12 +89,12 @@ class Listener:
         wait_until(lambda: (found := run.folder.supervisor()) is not None and found.alive(), "the supervisor")
         self._connection = RunConnection(run.folder, from_n=1)
 
-    def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """Wait until an event of type `kind` satisfies the condition `such`, and return the first such event."""
+    def wait_for(self, kind: type[_Kind], condition: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
+        """Wait until an event of type `kind` satisfies `condition`, and return this event."""
         place = 0
         while True:
             for event in self.messages[place:]:
-                if isinstance(event, kind) and such(event):
+                if isinstance(event, kind) and condition(event):
                     return event
             place = len(self.messages)
             assert not self._connection.closed, f"{kind.__name__} never came: {self.messages[-5:]}"

@@ -289,22 +289,21 @@ class RealRun:
     def wait_for(
         self,
         kind: type[_Kind],
-        such: Callable[[_Kind], bool] = lambda event: True,
+        condition: Callable[[_Kind], bool] = lambda event: True,
         *,
         since: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> _Kind:
-        """Wait until an event of type `kind` satisfies the condition `such`, and return the first such event.
+        """Wait until an event of type `kind` satisfies `condition`, and return this event.
 
         Events up to number `since` are ignored.
         """
         found: list[_Kind] = []
 
         def has_found() -> bool:
-            over = self.list_events(
-                RunFinished, since
-            )  # evaluate first, because more events may arrive in the meantime
-            found[:] = [event for event in self.list_events(kind, since) if such(event)]
+            # Read this before the other events. Otherwise, the run could log such an event and end in between.
+            over = self.list_events(RunFinished, since)
+            found[:] = [event for event in self.list_events(kind, since) if condition(event)]
             if not found:
                 assert not over, f"{kind.__name__} never came: {over}\n{self.logs()}"
             return bool(found)

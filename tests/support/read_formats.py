@@ -57,7 +57,7 @@ def read_once(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def list_boxes_by_split(content: Content) -> dict[str, ByImage]:
-    """Return (class, edges in pixels) of each box, by split and by the stem of the image's name."""
+    """Return the boxes as {split: {stem of the image's name: [(class, (left, top, right, bottom)), ...]}}."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -138,12 +138,18 @@ def merge_splits(content: Content, reader: Any) -> dict[str, Any]:
 
 
 def list_annotations_by_split(found: Content) -> dict[str, dict[str, Any]]:
-    """Return the class, labels or boxes of each image, by split and by the stem of the image's name."""
+    """Return the annotation of each image, by split and by the stem of the image's name.
+
+    Depending on the content, it is the class, the labels or the boxes of the image.
+    """
     return {split: _list_split_annotations(images, found.classes) for split, images in found.splits.items()}
 
 
 def list_annotations(found: Content) -> dict[str, Any]:
-    """Return the class, labels or boxes of the images in all splits, by the stem of the image's name."""
+    """Return the annotation of each image in all splits, by the stem of the image's name.
+
+    Depending on the content, it is the class, the labels or the boxes of the image.
+    """
     return {stem: value for images in list_annotations_by_split(found).values() for stem, value in images.items()}
 
 
@@ -168,7 +174,7 @@ def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str,
 
 
 def read_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the raw masks of the images in a split, by file stem."""
+    """Return the masks of a split with the values that are stored in the files, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     return {
@@ -178,7 +184,7 @@ def read_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.generic
 
 
 def read_class_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return the class masks of the images in a split, by file stem."""
+    """Return the masks of a split with stored values converted to classes, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     assert content.code is not None
@@ -189,7 +195,10 @@ def read_class_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.u
 
 
 def list_things(content: Content, split: str) -> Things:
-    """Return (class, left, top, right, bottom, area in pixels) of each object, by the stem of the image's name."""
+    """Return a tuple for each object in a split that isn't ignored, by the stem of the image's name.
+
+    The tuple is (class, left, top, right, bottom, area in pixels).
+    """
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}

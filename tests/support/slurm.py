@@ -1,6 +1,7 @@
 """SLURM on one machine: Debian's munged, slurmctld and two slurmd for the nodes n1 and n2, all in one folder.
 
-The partition "low" is preempted by "high": its jobs get their signal and are requeued.
+Jobs of the partition "high" preempt those of the partition "low". A preempted job gets its warning signal, and is put
+back into SLURM's queue.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def filled(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def model_file(tmp_path: Path) -> Path:
     """Create a model file and return its path."""
     path = tmp_path / "net.py"
     path.write_text("def build_model(num_classes): ...\n")

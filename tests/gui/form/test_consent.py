@@ -13,24 +13,24 @@ from gui.form.consent import PREVIEW_BYTES, ConsentBar
 AFTER = "import os\n"
 
 
-def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> None:
-    before = program.read_text()
+def test_consent_to_a_changed_file_asks_again(model_file: Path, qtbot: QtBot) -> None:
+    before = model_file.read_text()
     bar = ConsentBar()
     qtbot.addWidget(bar)
-    bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
+    bar.ask(str(model_file), model_file_sha256(str(model_file)), agreed=False)
     bar._show.click()
     text = bar.findChild(QPlainTextEdit)
     qtbot.waitUntil(lambda: text.toPlainText() == before)
     qtbot.keyClicks(text, "# harmless")
     assert text.toPlainText() == before
-    program.write_text(AFTER)
+    model_file.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
         bar._allow.click()
         qtbot.waitUntil(lambda: "has just changed" in bar._question.text())
     qtbot.waitUntil(lambda: bar._text.toPlainText() == AFTER)
     with qtbot.waitSignal(bar.allowed) as agreed:
         bar._allow.click()
-    assert agreed.args == [model_file_sha256(str(program))]
+    assert agreed.args == [model_file_sha256(str(model_file))]
 
 
 def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:

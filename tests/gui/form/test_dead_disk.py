@@ -61,11 +61,11 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_late_disk_answer_is_used(
-    form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, model_file: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     fill_in(form, images, qtbot)
-    form.set_field("model", str(program))
-    qtbot.waitUntil(lambda: form.train.toolTip() == f"Waiting for the disk: {program}.")
+    form.set_field("model", str(model_file))
+    qtbot.waitUntil(lambda: form.train.toolTip() == f"Waiting for the disk: {model_file}.")
     assert not form.train.isEnabled()
     qtbot.keyClicks(form.rows["name"].editor.control, "night shift")
     qtbot.waitUntil(lambda: form.job is not None and form.job.name == "night shift")
@@ -76,11 +76,11 @@ def test_late_disk_answer_is_used(
 
 
 def test_start_waits_for_the_disk(
-    form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, model_file: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     answers.set()
     fill_in(form, images, qtbot)
-    form.set_field("model", str(program))
+    form.set_field("model", str(model_file))
     form.set_field("image_size", None)
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     form.consent._allow.click()
@@ -92,7 +92,7 @@ def test_start_waits_for_the_disk(
         assert not blocker.args
         answers.set()
     (job,) = blocker.args
-    assert job.model.name == str(program)
+    assert job.model.name == str(model_file)
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,8 +191,8 @@ def test_model_is_found_by_part_of_its_name(form: JobForm, qtbot: QtBot) -> None
         assert picker.value() == "resnet18"
 
 
-def test_model_file_needs_consent(filled: JobForm, program: Path, qtbot: QtBot) -> None:
-    filled.set_field("model", str(program))
+def test_model_file_needs_consent(filled: JobForm, model_file: Path, qtbot: QtBot) -> None:
+    filled.set_field("model", str(model_file))
     filled.set_field("image_size", None)
     qtbot.waitUntil(lambda: filled.consent.isVisibleTo(filled))
     assert not filled.train.isEnabled()
@@ -201,33 +201,33 @@ def test_model_file_needs_consent(filled: JobForm, program: Path, qtbot: QtBot) 
     filled.consent._allow.click()
     qtbot.waitUntil(filled.train.isEnabled)
     assert filled.consent.isHidden()
-    assert filled.job.model.model_file_sha256 == model_file_sha256(str(program))
+    assert filled.job.model.model_file_sha256 == model_file_sha256(str(model_file))
 
 
-def test_changed_model_file_needs_new_consent(filled: JobForm, program: Path, qtbot: QtBot) -> None:
-    filled.set_field("model", str(program))
+def test_changed_model_file_needs_new_consent(filled: JobForm, model_file: Path, qtbot: QtBot) -> None:
+    filled.set_field("model", str(model_file))
     qtbot.waitUntil(lambda: filled.consent.isVisibleTo(filled))
     filled.consent._allow.click()
     qtbot.waitUntil(filled.train.isEnabled)
-    program.write_text("import os\n")
+    model_file.write_text("import os\n")
     with qtbot.assertNotEmitted(filled.train_requested):
         filled.start()
     assert filled.consent.isVisibleTo(filled)
     assert "has changed since" in problem_at(filled, "model")
 
 
-def test_loaded_job_brings_no_consent(form: JobForm, images: Path, program: Path, qtbot: QtBot) -> None:
-    sha256 = model_file_sha256(str(program)) or ""
-    form.set_job(Job.from_fields(dataset=str(images), model=str(program), model_file_sha256=sha256))
+def test_loaded_job_brings_no_consent(form: JobForm, images: Path, model_file: Path, qtbot: QtBot) -> None:
+    sha256 = model_file_sha256(str(model_file)) or ""
+    form.set_job(Job.from_fields(dataset=str(images), model=str(model_file), model_file_sha256=sha256))
     assert form.values()["model_file_sha256"] == sha256
     fill_in(form, images, qtbot)
-    form.set_field("model", str(program))
+    form.set_field("model", str(model_file))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
     assert "not allowed to run yet" in problem_at(form, "model")
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
-    assert has_consent(str(program), sha256)
+    assert has_consent(str(model_file), sha256)
 
 
 def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> None:

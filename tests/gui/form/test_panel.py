@@ -33,7 +33,7 @@ def run(images: Path) -> RunFolder:
 
 @pytest.fixture
 def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
-    """Return a panel with a valid job, whose requests are fulfilled immediately, as the window does.
+    """Return a panel with a valid job, whose requests are fulfilled immediately, as otherwise by the window.
 
     Requested devices become selected, and each chosen folder gets the report `REPORT`.
     """

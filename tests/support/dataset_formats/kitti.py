@@ -12,7 +12,7 @@ WITHOUT_SPLITS = ("plain", "nested", "utf16")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and KITTI's text files in the layout `variant`. Only "splits" and "lists" have splits."""
+    """Write images and KITTI's text files in the layout `variant`. Only "splits" and "lists" have separate splits."""
     for image in truth.images:
         image_at, text_at = _get_paths(image, variant)
         image.save(folder / image_at)

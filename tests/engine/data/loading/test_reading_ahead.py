@@ -63,7 +63,7 @@ def are_equal(some: list[Batch], others: list[Batch]) -> bool:
 
 
 def test_chained_loaders_prefetch_each_other(make: Make, splits: Splits) -> None:
-    """Make an image of each split unreadable, so that its loader reports when it has begun to prefetch."""
+    """Make an image of each split unreadable. The loader of a split reports this image when it prefetches."""
     expected = list(make(splits.train).epoch(1))
     reached = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")
