@@ -106,8 +106,11 @@ class Autotuner:
         """Choose the precision and memory format for a model, and return `job` with these choices.
 
         `model` is the plain model in training mode. `resumed_job` has the fields of the job that this run resumes. It
-        is empty if the run doesn't resume one. If the run is stopped during a trial, the memory format stays automatic,
-        so that a resumed run repeats the trial.
+        is empty if the run doesn't resume one. Where `can_reuse_choices` allows it, the resumed job's memory format,
+        compilation and split points replace automatic ones. If the run is stopped during a trial, the memory format
+        stays automatic, so that a resumed run repeats the trial.
+
+        If the strategy's ranks hold only parts of the model, images stay contiguous and compiling is turned off.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":

@@ -35,7 +35,7 @@ _NAMES = 8
 
 
 def format_number(value: float) -> str:
-    """Format a number, as in "1,234" or "8.4"."""
+    """Format a number, with one decimal if it is below 10, as in "1,234" or "8.4"."""
     return localized(value) if value >= 10 else localized(value, 1)
 
 
@@ -74,7 +74,7 @@ def format_memory(candidate: Candidate) -> str:
 
 
 def describe_memory_origin(candidate: Candidate) -> str:
-    """Describe if the memory of a candidate was measured or estimated, or return "" if it is unknown."""
+    """Describe whether the memory of a candidate was measured or estimated, or return "" if it is unknown."""
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
     estimate_note = (

@@ -79,7 +79,10 @@ class AdvicePage(FinderPage):
         return self._request
 
     def covers(self, job: Job, tried: Job) -> bool:
-        """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
+        """Return True if `job` is the job that was tried, with or without the changes of a candidate.
+
+        Differences in the fields `WITHOUT_EFFECT` are ignored, except in the number of epochs.
+        """
         ignored = WITHOUT_EFFECT - {"epochs"}  # the answer contains the duration of all epochs
         covered_jobs = [tried]
         if self.found is not None:

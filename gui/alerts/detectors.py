@@ -46,7 +46,7 @@ def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     """Evaluate a rule on `gpu`. `run` is the name of the run that uses the GPU, or None.
 
     Returns None if the condition isn't met or the value is unknown. The last values of a lost or sleeping GPU don't
-    count.
+    count. A GPU is only idle while a run uses it.
     """
     if rule.kind == "lost":
         return _create_lost_finding(gpu) if gpu.lost else None

@@ -69,6 +69,7 @@ def find_entries(entries: Sequence[Entry], text: str) -> list[Entry]:
 
     An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
     the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and order in `entries`.
+    At most `MAX_ENTRIES` are returned, except that an empty text returns all entries in their order.
     """
     # `Entry.searched_text` starts with a space, so a match that includes the space is the start of a word.
     terms = [(f" {term}", term) for term in text.lower().split()]

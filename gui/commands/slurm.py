@@ -180,7 +180,7 @@ class SlurmDialog(QDialog):
 
 
 def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
-    """Submit the job. Return the run, or the problems that prevent it."""
+    """Submit `job` to SLURM with the batch script `script`. Return the new run, or the problems that prevent this."""
     slurm_job = options.create_job(with_absolute_paths(job))
     if blockers := errors(problems(slurm_job, load_catalogue())):
         return blockers

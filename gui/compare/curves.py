@@ -187,5 +187,5 @@ def _make_name_spans(run: ComparedRun) -> tuple[Span, Span]:
 
 
 def _make_color_function(series: int) -> Callable[[], str]:
-    """Return a function that returns the color of a run's series in the current color scheme."""
+    """Return a function that returns the color of the run with the index `series` in the current color scheme."""
     return lambda: theme.series_color(series)

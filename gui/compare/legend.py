@@ -99,7 +99,7 @@ class Legend(QWidget):
 
 
 def draw_swatch(series: int) -> QIcon:
-    """Return an icon with the line style of `series`."""
+    """Return an icon of a line in the style and color of the run with the index `series` in the comparison."""
     image = QPixmap(_SWATCH * 2)
     image.setDevicePixelRatio(2.0)
     image.fill(Qt.GlobalColor.transparent)

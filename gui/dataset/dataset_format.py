@@ -172,33 +172,35 @@ def list_mask_values(report: DatasetReport) -> str:
 
 
 def list_class_counts(report: DatasetReport) -> str:
-    """Return the number of samples of each class and split, one class per line."""
+    """Return how often each class occurs in each split, one class per line, as in "rose: train 1,204, val 300"."""
     lines = []
     for name in report.classes:
-        counts = (f"{split.name} {describe_class_count(split, name)}" for split in report.splits)
+        counts = (f"{split.name} {_describe_class_count(report, split, name)}" for split in report.splits)
         lines.append(f"{name}: {', '.join(counts)}")
     return "\n".join(lines)
 
 
 def list_unreadable_files(report: DatasetReport) -> str:
-    """Return the first unreadable files with the reasons, one per line, or "" if there are none."""
+    """Return the first `NAMED_UNREADABLE` unreadable files with the reasons, one per line, or "" if there are none."""
     return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
 
 
-def describe_class_count(split: SplitReport, name: str) -> str:
-    """Describe how often a class occurs in a split.
+def _describe_class_count(report: DatasetReport, split: SplitReport, name: str) -> str:
+    """Describe how often the class `name` occurs in a split of the dataset in `report`.
 
-    For example "1,204", "31.2% of the pixels, in 60 images" or "412 marked, in 60 images".
+    The text is like "412 marked, in 60 images" if the number of objects is known. Otherwise, it is like "31.2% of the
+    pixels, in 60 images" or, without a fraction, "1,204", which is the number of samples.
     """
-    count = localized(split.counts.get(name, 0))
+    count = split.counts.get(name, 0)
+    samples = format_sample_count(report, count)
     if name in split.objects:
-        return f"{localized(split.objects[name])} marked, in {count} images"
+        return f"{localized(split.objects[name])} marked, in {samples}"
     if name not in split.shares:
-        return count
-    return f"{localized(100 * split.shares[name], 1)}% of the pixels, in {count} images"
+        return localized(count)
+    return f"{localized(100 * split.shares[name], 1)}% of the {_find_kind(report).element}, in {samples}"
 
 
 def _list_unreadable_names(report: DatasetReport) -> str:
-    """Return the names of the first unreadable files as the end of a sentence, such as "a.png, b.png."."""
+    """Return the paths of up to three unreadable files as the end of a sentence, such as "a.png, b.png."."""
     names = ", ".join(bad.path for bad in report.unreadable[:3])
     return names + (", …" if report.unreadable_count > 3 else ".")

@@ -218,7 +218,7 @@ class ExampleList(QListWidget):
         self.scheduleDelayedItemsLayout()  # Qt keeps the size of uniform items until the next layout
 
     def _compute_caption_height(self) -> int:
-        """Return the height of the captions in pixels, or 0 if no example has one."""
+        """Return the height of the captions in pixels, or 0 if captions are off or no example has a class."""
         has_captions = self._has_captions and any(example.class_name for example in self.examples)
         return self.fontMetrics().height() + 2 if has_captions else 0
 

@@ -273,7 +273,10 @@ class DatasetPage(QWidget):
             self._show_examples()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Cancel an incomplete rendering, which starts again when the page is shown."""
+        """Cancel an incomplete rendering, which starts again when the page is shown.
+
+        Also hides the notice, unless the page is only hidden because the window is minimized.
+        """
         if self.renderer.running or self._render_timer.isActive():
             self._discard_rendered()
         if not event.spontaneous():  # the notice stays if the window is only minimized

@@ -65,6 +65,7 @@ class FieldChoices:
         for name in ("task", "strategy"):
             self._choice_editor(name).set_choices(list_choices(FIELDS[name], self._environment.catalogue))
         self.update_models()
+        self.update_losses()
         self.update_metrics()
         self.update_options()
 

@@ -131,7 +131,7 @@ def describe_datasets() -> Iterator[str]:
         structs.replace(
             UNCERTAIN, sizes=equal, unreadable=unreadable, unreadable_count=1204, kind="classes", classes=()
         ),
-        structs.replace(UNCERTAIN, kind="points", title="point clouds", splits=(sides,)),
+        structs.replace(UNCERTAIN, kind="points", title="point clouds", splits=(sides, shares)),
     ):
         yield dataset_format.describe_size(report)
         yield dataset_format.describe_dataset(report)

@@ -65,6 +65,15 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
         assert list(form.options.rows) == names
 
 
+def test_losses_of_plugin_task_are_offered_when_read(form: JobForm, catalogue: Catalogue) -> None:
+    form.set_field("task", "leaves")
+    classification = catalogue.task("classification")
+    assert classification is not None
+    leaves = msgspec.structs.replace(classification, id="leaves", title="Leaves", losses=("focal", "dice"))
+    form.set_catalogue(catalogue.with_plugins(Supplement(tasks=(leaves,))))
+    assert form.field_value("loss") == "focal"
+
+
 def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalogue, qtbot: QtBot) -> None:
     form.set_catalogue(catalogue)
     form.set_job(Job.from_fields(model="narrow", options={"width": 16}))
