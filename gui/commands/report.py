@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from PySide6.QtCore import QProcess, Qt, QTimer
-from PySide6.QtGui import QFontDatabase, QHideEvent
+from PySide6.QtGui import QFontDatabase, QHideEvent, QTextOption
 from PySide6.QtWidgets import QDialog, QLabel, QListWidget, QPlainTextEdit, QSplitter, QWidget
 
 from engine.contract.problems import Problem
@@ -47,6 +47,7 @@ class ReportDialog(QDialog):
         self.text = styled(QPlainTextEdit(readOnly=True), name=tr("Text of the file"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setTabChangesFocus(True)
+        self.text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # fast for long lines, too
         self.problem = ProblemLabel()
         self.save = push_button(tr("&Save…"), self._choose_target)
         self.save.setEnabled(False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QFontDatabase
+from PySide6.QtGui import QFontDatabase, QTextOption
 from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
@@ -72,6 +72,7 @@ class ConsentBar(QFrame):
         self._text.setTabChangesFocus(True)
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setFixedHeight(180)  # lines wrap, so that no code is hidden at their ends
+        self._text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # fast for long lines, too
         self._hidden_note = styled(QLabel(wordWrap=True), "warning")
         self._hidden_note.hide()
         self._text.hide()

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QTextOption
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import load_job, save_job
@@ -101,6 +101,7 @@ def test_report_stays_open_if_it_cannot_be_saved(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     dialog = show_widget(ReportDialog())
+    assert dialog.text.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere  # logs may have long lines
     dialog._archive = b"archive"
     dialog.write(tmp_path / "no such folder" / "report.zip")
     assert dialog.isVisible()
