@@ -1,4 +1,4 @@
-"""Check that modules don't import large libraries which they needn't, each in a new interpreter."""
+"""Check in new interpreters that modules don't import large libraries that they don't need."""
 
 from __future__ import annotations
 

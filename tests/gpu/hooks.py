@@ -222,7 +222,7 @@ def record_launches(spec: WorkerSpec) -> None:
         def compile_it(self: Autotuner, rehearsal: Any, model: nn.Module) -> None:
             if not self._compile_and_time(rehearsal, model, mode):
                 raise RuntimeError(f"it cannot be compiled: {self._error}")
-            self._choose("compile", "on", "the proof asks for it")
+            self._choose("compile", "on", "the check asks for it")
 
         Autotuner._explain_skipping_compiling = lambda _: ""  # type: ignore[method-assign]
         Autotuner._try_compiling = compile_it  # type: ignore[method-assign]

@@ -303,7 +303,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Return the NVML stub with a profile for all processes of this test."""
+    """Make all processes of this test use the NVML stub, and return it. Its answers come from a file of this test."""
     return _in_use(compiled_stub, tmp_path, monkeypatch)
 
 

@@ -385,7 +385,7 @@ def train_model(
 ) -> list[float]:  # fmt: skip
     """Train with a plain loop, call `measure` after each epoch, and return its results.
 
-    After each step, `after_update` is called with the number of steps.
+    After each step, `after_update` is called with the number of finished steps.
     """
     model.to(DEVICE)
     values = []

@@ -26,7 +26,7 @@ def assume_slow_comparison(_spec: WorkerSpec) -> None:
 
 
 def never_report_for_time(_spec: WorkerSpec) -> None:
-    """Make the worker treat no step as due for a report because of the time since its last report.
+    """Make the worker ignore the time since its last report when it decides whether to report a step.
 
     It still reports steps for other reasons, such as the end of an epoch.
     """

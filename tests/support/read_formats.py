@@ -49,7 +49,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
 
 
 def read_once(form: Format, folder: Path, kind: str = "boxes") -> Content:
-    """Read a folder. The format must detect it exactly once, with the given kind."""
+    """Read a folder with a format, which must have exactly one possible reading of it, with annotations `kind`."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
     assert kind in detection.kinds
@@ -57,7 +57,10 @@ def read_once(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def list_boxes_by_split(content: Content) -> dict[str, ByImage]:
-    """Return the boxes as {split: {stem of the image's name: [(class, (left, top, right, bottom)), ...]}}."""
+    """Return all boxes, by split and by the stem of the image's name.
+
+    The boxes of an image are a list of tuples (class, (left, top, right, bottom)).
+    """
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -75,7 +78,10 @@ def list_boxes_by_split(content: Content) -> dict[str, ByImage]:
 
 
 def list_instances_by_split(content: Content) -> dict[str, ByImage]:
-    """Return (class, edges in pixels) of each instance, by split and by the stem of the image's name."""
+    """Return the boxes of all instances, by split and by the stem of the image's name.
+
+    The boxes of an image are a list of tuples (class, (left, top, right, bottom)).
+    """
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)

@@ -1,4 +1,4 @@
-"""Follower of a run on another machine, with a scripted machine."""
+"""Follower, which mirrors a run of another machine. The other machine's messages are scripted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plug-in metrics over several batches and ranks."""
+"""Metrics of plug-ins, accumulated over several batches and ranks."""
 
 from __future__ import annotations
 

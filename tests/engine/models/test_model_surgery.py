@@ -1,4 +1,4 @@
-"""Heads, first layers, frozen norms and blocks of small models, and loading of their weights."""
+"""Changes to small models: new heads and first layers, frozen norms and blocks, and loaded weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline stages, moved split points, and automatic ones, which are compared with all possible ones."""
+"""Pipeline stages, moved split points, and automatic split points, compared with all possible choices."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_pack_qkv_groups_heads_by_rank() -> None:
 def test_slices_are_divided_by_tensor_parallelism_first(
     coordinate: tuple[int, int], packed: int | None, rows: list[int]
 ) -> None:
-    """Check the rows of one rank on a mesh of sharding ranks and two tensor-parallel ranks."""
+    """Check the rows of the rank at `coordinate` in a mesh of sharding ranks and two tensor-parallel ranks."""
     size, sharding_ranks = (12, 2) if packed else (10, max(2, coordinate[0] + 1))
     mesh = SimpleNamespace(shape=(sharding_ranks, 2), get_coordinate=lambda: coordinate)
     like = SimpleNamespace(shape=(size,), device_mesh=mesh, placements=(Shard(0), Shard(0)))

@@ -150,7 +150,7 @@ class ForkedServer:
 def check_samples_and_errors(folder: str) -> int:
     """Load samples in processes, and check the samples, the raised errors, and the end of the processes.
 
-    Returns the number of samples, because it runs in a process in which a failed check has no result.
+    Returns the number of samples that were loaded and compared.
     """
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
     made, this = job(Path(folder), extra=FAILING), psutil.Process()

@@ -21,8 +21,8 @@ from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
 from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
+from tests.gpu.checks import CheckContext, Skipped, run_checks
 from tests.gpu.hooks import read_record
-from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.sides import Setting, create_autocast, create_model
 from tests.support.timed_runs import make_images
 
@@ -31,26 +31,26 @@ MONITOR_AIMS = {1.0: 0.2, 0.1: 1.0}
 """Maximum slowdown of the training in percent, by the sampler's interval in seconds."""
 
 
-def _job(proof: CheckContext, **fields: Any) -> Job:
+def _job(context: CheckContext, **fields: Any) -> Job:
     small = {"model": "resnet18", "image_size": 32, "batch_size": 8}
     large = {"model": "resnet50", "image_size": 224, "batch_size": 64}
-    setup = small if proof.rehearsing else large
-    count, side = (128, 32) if proof.rehearsing else (1024, 224)
-    data = make_images(proof.folder / "data", count + 8, side, held_out=8, distinct=64)
+    setup = small if context.rehearsing else large
+    count, side = (128, 32) if context.rehearsing else (1024, 224)
+    data = make_images(context.folder / "data", count + 8, side, held_out=8, distinct=64)
     given: dict[str, Any] = {
         "dataset": str(data), "epochs": 1000, "compile": "off", "memory_format": "contiguous", "checkpoint_minutes": 0,
-        "predictions": 0, "devices": (proof.gpu,),
+        "predictions": 0, "devices": (context.gpu,),
     }  # fmt: skip
     return Job.from_fields(**(given | setup | fields))
 
 
-def measure_profiling(proof: CheckContext) -> None:
+def measure_profiling(context: CheckContext) -> None:
     """Measure how many seconds profiling adds to a step of a DDP run.
 
     The report has this time as a fraction of the interval `RECORD_S` at which steps are profiled.
     """
-    requested = 2 if proof.rehearsing else 7
-    group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:record_timer_cost")
+    requested = 2 if context.rehearsing else 7
+    group = context.start(_job(context, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:record_timer_cost")
     started = time.monotonic()
     count = 0
     while count < requested and time.monotonic() < started + 60:
@@ -61,22 +61,24 @@ def measure_profiling(proof: CheckContext) -> None:
     costs = read_record(group.folder)
     for phase in ("start", "stop"):
         times = [cost[phase] for cost in costs if phase in cost]
-        proof.measure(f"first profiler {phase}", times[0], "s")
-        proof.measure(f"later profiler {phase} (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times")
+        context.measure(f"first profiler {phase}", times[0], "s")
+        context.measure(
+            f"later profiler {phase} (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times"
+        )
     later = statistics.median(cost["start"] + cost["stop"] for cost in costs[1:] if "stop" in cost)
-    proof.measure("profiling's fraction of the time", later / RECORD_S, "", at_most=RECORD_AIM)
+    context.measure("profiling's fraction of the time", later / RECORD_S, "", at_most=RECORD_AIM)
 
 
-def measure_checkpoints(proof: CheckContext, *, model: str) -> None:
+def measure_checkpoints(context: CheckContext, *, model: str) -> None:
     """Measure how long training pauses for the first checkpoint and for later ones.
 
     The first checkpoint allocates pinned memory for hundreds of tensors.
     """
-    requested = 3 if proof.rehearsing else 6
-    fields = {} if proof.rehearsing else {"model": model, "batch_size": 16}
-    job = _job(proof, checkpoint_steps=5 if proof.rehearsing else 40, **fields)
+    requested = 3 if context.rehearsing else 6
+    fields = {} if context.rehearsing else {"model": model, "batch_size": 16}
+    job = _job(context, checkpoint_steps=5 if context.rehearsing else 40, **fields)
     model = job.model.name
-    group = proof.start(job, threads=4, every_step=True)
+    group = context.start(job, threads=4, every_step=True)
     saved: list[CheckpointSaved] = []
     group.read(
         lambda _, message: isinstance(message, CheckpointSaved) and (saved.append(message) or len(saved) == requested)
@@ -84,10 +86,10 @@ def measure_checkpoints(proof: CheckContext, *, model: str) -> None:
     group.close()
     first, *later = [event.pause_s for event in saved if event.kind == "last"]
     seconds = f"written in {saved[0].seconds:.2f} s while the training continues"
-    proof.measure(f"{model}: checkpoint size", saved[0].bytes / 1e6, "MB", text=seconds)
-    proof.measure(f"{model}: pause for the first checkpoint", first, "s", at_most=60 * PAUSE_AIM,
+    context.measure(f"{model}: checkpoint size", saved[0].bytes / 1e6, "MB", text=seconds)
+    context.measure(f"{model}: pause for the first checkpoint", first, "s", at_most=60 * PAUSE_AIM,
                   text=f"{PAUSE_AIM:.0%} of the minute between two checkpoints")  # fmt: skip
-    proof.measure(
+    context.measure(
         f"{model}: pause for later checkpoints (median)", statistics.median(later), "s", at_most=60 * PAUSE_AIM
     )
 
@@ -119,31 +121,31 @@ def run_sampler(interval_s: float) -> Iterator[list[Snapshot]]:
             reader.join()
 
 
-def measure_sampler_cost(proof: CheckContext) -> None:
+def measure_sampler_cost(context: CheckContext) -> None:
     """Compare the speed of training steps without the GPU sampler, and with one and ten snapshots per second."""
-    rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
-    step, batch = _make_training_step(proof)
+    rounds, seconds = (1, 0.5) if context.rehearsing else (5, 2.5)
+    step, batch = _make_training_step(context)
     rates: dict[float, list[float]] = {0.0: [], **{interval_s: [] for interval_s in MONITOR_AIMS}}
-    _measure_rate(proof, step, batch, seconds)
+    _measure_rate(context, step, batch, seconds)
     for _ in range(rounds):
         for interval_s, found in rates.items():
             with run_sampler(interval_s):
-                found.append(_measure_rate(proof, step, batch, seconds))
-    proof.measure("resnet18, bare steps", statistics.median(rates[0.0]), "images/s")
+                found.append(_measure_rate(context, step, batch, seconds))
+    context.measure("resnet18, bare steps", statistics.median(rates[0.0]), "images/s")
     for interval_s, aim in MONITOR_AIMS.items():
         lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[0.0], rates[interval_s], strict=True)]
-        proof.measure(f"slowdown with the monitor at an interval of {interval_s:g} s", statistics.median(lost), "%", at_most=aim,
+        context.measure(f"slowdown with the monitor at an interval of {interval_s:g} s", statistics.median(lost), "%", at_most=aim,
                       text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
 
 
-def compare_energy(proof: CheckContext) -> None:
+def compare_energy(context: CheckContext) -> None:
     """Compare the power that the GPU sampler reports under load with the change of NVML's energy counter."""
-    proof.require_gpu("a CPU has no energy counter")
-    step, batch = _make_training_step(proof)
-    _measure_rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
+    context.require_gpu("a CPU has no energy counter")
+    step, batch = _make_training_step(context)
+    _measure_rate(context, step, batch, 3.0)  # the reported power is an average over about a second
     with run_sampler(0.5) as snapshots:
-        rate = _measure_rate(proof, step, batch, 10.0)
-    readings = [(snapshot.time, gpu) for snapshot in snapshots for gpu in snapshot.gpus if gpu.uuid == proof.gpu]
+        rate = _measure_rate(context, step, batch, 10.0)
+    readings = [(snapshot.time, gpu) for snapshot in snapshots for gpu in snapshot.gpus if gpu.uuid == context.gpu]
     if len(readings) < 2 or readings[0][1].energy_j is None:
         raise Skipped("this GPU has no energy counter")
     (start, first), (end, last) = readings[0], readings[-1]
@@ -151,17 +153,17 @@ def compare_energy(proof: CheckContext) -> None:
     assert last.energy_j is not None
     counted = (last.energy_j - first.energy_j) / (end - start)
     reported = statistics.fmean(gpu.power_w for _, gpu in readings if gpu.power_w is not None)
-    proof.measure("relative difference of the reported power from the energy counter", abs(reported / counted - 1), "", at_most=0.05,
+    context.measure("relative difference of the reported power from the energy counter", abs(reported / counted - 1), "", at_most=0.05,
                   text=f"{reported:.1f} W and {counted:.1f} W")  # fmt: skip
-    proof.measure("energy per thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
+    context.measure("energy per thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
 
 
-def _make_training_step(proof: CheckContext) -> tuple[Any, int]:
+def _make_training_step(context: CheckContext) -> tuple[Any, int]:
     """Return a function that performs one training step of resnet18 on a fixed batch, and the batch size."""
-    size, batch = (32, 8) if proof.rehearsing else (224, 64)
+    size, batch = (32, 8) if context.rehearsing else (224, 64)
     setting = Setting(
         data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=0.0,
-        device=str(proof.device), precision="bf16",
+        device=str(context.device), precision="bf16",
     )  # fmt: skip
     model = create_model(setting).to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
@@ -178,14 +180,14 @@ def _make_training_step(proof: CheckContext) -> tuple[Any, int]:
     return step, batch
 
 
-def _measure_rate(proof: CheckContext, step: Any, batch: int, seconds: float) -> float:
+def _measure_rate(context: CheckContext, step: Any, batch: int, seconds: float) -> float:
     """Repeat `step` for `seconds` and return the images per second."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:
-        for _ in range(1 if proof.rehearsing else 10):
+        for _ in range(1 if context.rehearsing else 10):
             step()
             steps += 1
-        if not proof.rehearsing:
+        if not context.rehearsing:
             torch.cuda.synchronize()
     return steps * batch / (time.perf_counter() - started)
 

@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.system import paths
 from tests.benchmarks.recovery import AIMS_S, Follower
-from tests.gpu.proof import CheckContext, run_checks
+from tests.gpu.checks import CheckContext, run_checks
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
@@ -34,8 +34,8 @@ PERIOD_S = 0.02
 class MemoryWatch:
     """Context manager that samples the GPU's used memory in a thread. It does nothing in a rehearsal on the CPU."""
 
-    def __init__(self, proof: CheckContext) -> None:
-        self._uuid = "" if proof.rehearsing else proof.gpu
+    def __init__(self, context: CheckContext) -> None:
+        self._uuid = "" if context.rehearsing else context.gpu
         self._samples: list[tuple[float, int]] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory")
@@ -98,10 +98,10 @@ def start_preloader() -> Iterator[Preloader]:
         preloader.close()
 
 
-def _job(proof: CheckContext, **fields: Any) -> Job:
+def _job(context: CheckContext, **fields: Any) -> Job:
     given: dict[str, Any] = {
-        "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
-        "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
+        "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if context.rehearsing else "resnet50", "epochs": 10_000,
+        "image_size": 28 if context.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (context.gpu,),
     }  # fmt: skip
     return Job.from_fields(**(given | fields))
 
@@ -113,7 +113,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
     return worker
 
 
-def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
+def _follow_to_end(context: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
     """Follow a run to its end, and report how many seconds after the time `since` its GPU became free.
 
     This is measured twice: by the run's event `DevicesFree`, and by the used memory that `watch` reads from NVML.
@@ -123,73 +123,73 @@ def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: Me
     at = follower.wait_until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.wait_until(lambda event: isinstance(event, RunFinished))
     follower.connection.close()
-    proof.claim(f"{what}: the run verifies that the GPU is free", free[0].verified, f"after {free[0].seconds:.2f} s")
-    proof.measure(f"{what}: the run reports a free GPU after", at - since, "s", at_most=FREE_S)
+    context.claim(f"{what}: the run verifies that the GPU is free", free[0].verified, f"after {free[0].seconds:.2f} s")
+    context.measure(f"{what}: the run reports a free GPU after", at - since, "s", at_most=FREE_S)
     seconds = watch.seconds_until_free(since)
     if seconds is not None:
-        proof.measure(f"{what}: NVML reports free memory after", seconds, "s", at_most=FREE_S,
+        context.measure(f"{what}: NVML reports free memory after", seconds, "s", at_most=FREE_S,
                       text=f"{watch.peak_mib():.0f} MiB were in use")  # fmt: skip
-    elif not proof.rehearsing:
-        proof.claim(f"{what}: NVML reports free memory", False, f"{watch.peak_mib():.0f} MiB were in use")
+    elif not context.rehearsing:
+        context.claim(f"{what}: NVML reports free memory", False, f"{watch.peak_mib():.0f} MiB were in use")
 
 
-def check_pause_and_stop(proof: CheckContext) -> None:
+def check_pause_and_stop(context: CheckContext) -> None:
     """Pause a run, resume it and stop it. Measure how long the GPU stays occupied after the pause and after the stop."""
     with start_preloader() as preloader:
-        run = create_run(_job(proof))
+        run = create_run(_job(context))
         for what, command in (("pause", Pause()), ("stop", Stop())):
-            with MemoryWatch(proof) as watch:
+            with MemoryWatch(context) as watch:
                 time.sleep(0.2)  # get an initial value for comparison
                 follower = Follower(preloader, run)
                 follower.wait_for_training()
                 asked = time.monotonic()
                 follower.connection.send(command)
-                _follow_to_end(proof, what, follower, watch, asked)
+                _follow_to_end(context, what, follower, watch, asked)
 
 
-def check_killed_worker(proof: CheckContext) -> None:
+def check_killed_worker(context: CheckContext) -> None:
     """Kill a worker of a run without restarts, and measure when the failure is reported and the GPU is free."""
-    with start_preloader() as preloader, MemoryWatch(proof) as watch:
+    with start_preloader() as preloader, MemoryWatch(context) as watch:
         time.sleep(0.2)
-        follower = Follower(preloader, create_run(_job(proof, restarts=0)))
+        follower = Follower(preloader, create_run(_job(context, restarts=0)))
         follower.wait_for_training()
         killed = time.monotonic()
         _worker(follower.run, 0).send_signal(signal.SIGKILL)
         named = follower.wait_until(lambda event: isinstance(event, Failed))
-        proof.measure("killed worker: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
-        _follow_to_end(proof, "killed worker", follower, watch, killed)
+        context.measure("killed worker: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+        _follow_to_end(context, "killed worker", follower, watch, killed)
 
 
-def check_restart(proof: CheckContext) -> None:
+def check_restart(context: CheckContext) -> None:
     """Kill the worker of a run with restarts, and measure when the restarted worker trains again."""
     with start_preloader() as preloader:
-        follower = Follower(preloader, create_run(_job(proof)))
-        _wait_for_restart(proof, follower, "one worker", rank=0)
+        follower = Follower(preloader, create_run(_job(context)))
+        _wait_for_restart(context, follower, "one worker", rank=0)
 
 
-def check_killed_rank(proof: CheckContext) -> None:
+def check_killed_rank(context: CheckContext) -> None:
     """Kill one of two DDP ranks on the GPU, and check that the other rank is terminated and that both restart."""
-    job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
+    job = _job(context, strategy="ddp", devices=(context.gpu,) * 2, precision="fp32")
     follower = Follower(SharedGpuStarter(), create_run(job))  # type: ignore[arg-type]
-    _wait_for_restart(proof, follower, "one of two ranks", rank=1)
+    _wait_for_restart(context, follower, "one of two ranks", rank=1)
 
 
-def _wait_for_restart(proof: CheckContext, follower: Follower, what: str, *, rank: int) -> None:
+def _wait_for_restart(context: CheckContext, follower: Follower, what: str, *, rank: int) -> None:
     follower.wait_for_training()
     killed = time.monotonic()
     _worker(follower.run, rank).send_signal(signal.SIGKILL)
     named = follower.wait_until(lambda event: isinstance(event, Restarting) and event.rank == rank)
-    proof.measure(f"{what} killed: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+    context.measure(f"{what} killed: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
     trains = follower.wait_until(lambda event: isinstance(event, StepMetrics))
-    proof.measure(f"{what} killed: trains again after", trains - killed, "s", at_most=AGAIN_S)
+    context.measure(f"{what} killed: trains again after", trains - killed, "s", at_most=AGAIN_S)
     follower.end_run(Stop())
 
 
-def check_killed_supervisor(proof: CheckContext) -> None:
+def check_killed_supervisor(context: CheckContext) -> None:
     """Kill the supervisor of a run, and check that its workers exit and that the GPU becomes free."""
-    with start_preloader() as preloader, MemoryWatch(proof) as watch:
+    with start_preloader() as preloader, MemoryWatch(context) as watch:
         time.sleep(0.2)
-        follower = Follower(preloader, create_run(_job(proof)))
+        follower = Follower(preloader, create_run(_job(context)))
         follower.wait_for_training()
         worker = _worker(follower.run, 0)
         supervisor = follower.run.supervisor()
@@ -197,12 +197,12 @@ def check_killed_supervisor(proof: CheckContext) -> None:
         killed = time.monotonic()
         os.kill(supervisor.pid, signal.SIGKILL)
         ended, _ = psutil.wait_procs([worker], timeout=10)
-        proof.claim("killed supervisor: its worker exits", bool(ended))
-        while watch.seconds_until_free(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
+        context.claim("killed supervisor: its worker exits", bool(ended))
+        while watch.seconds_until_free(killed) is None and not context.rehearsing and time.monotonic() < killed + 10:
             time.sleep(PERIOD_S)
         seconds = watch.seconds_until_free(killed)
-        if not proof.rehearsing:
-            proof.measure("killed supervisor: NVML reports free memory after", seconds or 10.0, "s", at_most=FREE_S)
+        if not context.rehearsing:
+            context.measure("killed supervisor: NVML reports free memory after", seconds or 10.0, "s", at_most=FREE_S)
         follower.connection.close()
 
 

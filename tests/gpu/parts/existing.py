@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from xml.etree import ElementTree
 
-from tests.gpu.proof import TEXT_LIMIT, CheckContext, Skipped, run_checks
+from tests.gpu.checks import TEXT_LIMIT, CheckContext, Skipped, run_checks
 
 FILES: dict[str, tuple[float, tuple[str, ...]]] = {
     "batches": (
@@ -29,7 +29,7 @@ OPTIONS = (
 """Options for pytest that select tests with "gpu" in their name or file name."""
 
 
-def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) -> None:
+def run_tests(context: CheckContext, *, files: tuple[str, ...], seconds: float) -> None:
     """Run test files with pytest in one process, and report the outcome of each test.
 
     `seconds` is the time limit of the check. pytest is killed five seconds earlier.
@@ -39,8 +39,8 @@ def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) ->
     """
     if find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
-    written = proof.folder / "tests.xml"
-    places = (f"--junitxml={written}", "--basetemp", str(proof.folder / "t"))
+    written = context.folder / "tests.xml"
+    places = (f"--junitxml={written}", "--basetemp", str(context.folder / "t"))
     command = [sys.executable, "-m", "pytest", *OPTIONS, *places, *files]
     ended = subprocess.run(command, stdout=sys.stderr, timeout=seconds - 5, check=False)
     if not written.exists():
@@ -53,7 +53,7 @@ def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) ->
             skipped += 1
         else:
             name = case.get("name", "?").removeprefix("test_").replace("_", " ")
-            proof.claim(name, wrong is None, (wrong or "")[:TEXT_LIMIT])
+            context.claim(name, wrong is None, (wrong or "")[:TEXT_LIMIT])
     if skipped:
         raise Skipped(f"{skipped} tests need other devices")
 

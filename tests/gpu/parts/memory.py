@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from engine.contract.events import StepMetrics, Validation, Warned
 from engine.contract.job import Job
+from tests.gpu.checks import CheckContext, run_checks
 from tests.gpu.jobs import write_class_folders, write_model_file
-from tests.gpu.proof import CheckContext, run_checks
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
@@ -51,24 +51,24 @@ def list_memory_warnings(group: WorkerGroup) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
-def check_split_batches(proof: CheckContext) -> None:
+def check_split_batches(context: CheckContext) -> None:
     """Make training and validation request more memory than exists, and check that both split their batches."""
-    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
+    data = write_class_folders(context.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
-        "memory_format": "contiguous", "devices": (proof.gpu,), **write_model_file(LIMITED, proof.folder),
+        "memory_format": "contiguous", "devices": (context.gpu,), **write_model_file(LIMITED, context.folder),
     }  # fmt: skip
-    group = proof.run(Job.from_fields(**fields))
+    group = context.run(Job.from_fields(**fields))
     messages = list_memory_warnings(group)
     halving = any("4 parts of 3" in message for message in messages)
-    proof.claim("the step is repeated in four parts", halving, " / ".join(messages))
-    proof.claim("validation continues in smaller parts", any("validation" in message for message in messages))
-    in_parts = proof.run(Job.from_fields(**fields, accumulation=4))
+    context.claim("the step is repeated in four parts", halving, " / ".join(messages))
+    context.claim("validation continues in smaller parts", any("validation" in message for message in messages))
+    in_parts = context.run(Job.from_fields(**fields, accumulation=4))
     off = max(abs(one - other) for one, other in zip(group.losses, in_parts.losses, strict=True))
-    proof.measure(
+    context.measure(
         "maximum difference of losses from a run in four parts throughout", off, "", at_most=1e-3, anywhere=True
     )
-    proof.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
+    context.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
 
 
 @contextlib.contextmanager
@@ -83,34 +83,34 @@ def fill_gpu_memory() -> Iterator[float]:
             hog.kill()
 
 
-def train_with_little_memory(proof: CheckContext) -> None:
+def train_with_little_memory(context: CheckContext) -> None:
     """Check that ResNet-50 (224 px, batch of 256) trains in smaller parts while another process leaves 4 GiB free."""
-    proof.require_gpu("its memory can't be filled")
-    data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
+    context.require_gpu("its memory can't be filled")
+    data = make_images(context.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
         "dataset": str(data), "model": "resnet50", "image_size": 224, "batch_size": 256, "epochs": 1, "precision": "bf16",
-        "compile": "off", "memory_format": "channels_last", "devices": (proof.gpu,),
+        "compile": "off", "memory_format": "channels_last", "devices": (context.gpu,),
     }  # fmt: skip
     with fill_gpu_memory() as free:
-        group = proof.run(Job.from_fields(**fields), threads=4, seconds=150)
+        group = context.run(Job.from_fields(**fields), threads=4, seconds=150)
     messages = list_memory_warnings(group)
-    proof.claim("with little free memory, training continues in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
+    context.claim("with little free memory, training continues in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
                 f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
-    proof.measure("steps", len(group.of(StepMetrics)), "", at_least=4)
+    context.measure("steps", len(group.of(StepMetrics)), "", at_least=4)
 
 
-def run_trials_without_memory(proof: CheckContext) -> None:
+def run_trials_without_memory(context: CheckContext) -> None:
     """Check that a run survives if its automatic trials of settings run out of memory."""
-    proof.require_gpu("its memory can't be filled")
-    data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
+    context.require_gpu("its memory can't be filled")
+    data = make_images(context.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
-        devices=(proof.gpu,),
+        devices=(context.gpu,),
     )  # fmt: skip
     with fill_gpu_memory():
-        group = proof.start(job, threads=4, every_step=True)
+        group = context.start(job, threads=4, every_step=True)
         group.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= 2, 100)
-    proof.claim(
+    context.claim(
         "the run survives trials that run out of memory", bool(group.losses), " / ".join(list_memory_warnings(group))
     )
 

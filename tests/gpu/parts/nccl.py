@@ -18,8 +18,8 @@ import psutil
 
 from engine.contract.events import Failed
 from engine.contract.job import Job
+from tests.gpu.checks import CheckContext, Skipped, run_checks
 from tests.gpu.jobs import SMALL, write_class_folders, write_model_file
-from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.worker_group import WorkerGroup
 
 TOLERANCE = 2e-2
@@ -75,73 +75,73 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 """Number of ranks and job fields for each case. The most common strategies come first."""
 
 
-def _fields(proof: CheckContext) -> dict[str, Any]:
-    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
+def _fields(context: CheckContext) -> dict[str, Any]:
+    data = write_class_folders(context.folder / "data", {"train": 72, "val": 21})
     return {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
         "predictions": 0, "compile": "off", "memory_format": "contiguous", "cpu_threads": 1, "loader_workers": 1,
-        **write_model_file(SMALL, proof.folder),
+        **write_model_file(SMALL, context.folder),
     }  # fmt: skip
 
 
-def _start(proof: CheckContext, ranks: int, **fields: Any) -> WorkerGroup:
+def _start(context: CheckContext, ranks: int, **fields: Any) -> WorkerGroup:
     """Start the workers of a job with `ranks` ranks and these `fields`, which communicate over NCCL."""
-    devices = proof.ranks(ranks)
+    devices = context.ranks(ranks)
     prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
-    return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
+    return context.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
 
 
-def compare_losses(proof: CheckContext, *, name: str) -> None:
+def compare_losses(context: CheckContext, *, name: str) -> None:
     """Compare the losses of a strategy over NCCL with those of CPU workers, and check that it can resume.
 
     `name` is a key of `CASES`. SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full
     batch.
     """
     ranks, changes = CASES[name]
-    fields = _fields(proof) | changes
+    fields = _fields(context) | changes
     on_cpu = fields | {"devices": ("cpu",) * ranks}
     if fields.get("sync_batchnorm"):
-        proof.require_gpu("SyncBatchNorm runs on GPUs only")
+        context.require_gpu("SyncBatchNorm runs on GPUs only")
         on_cpu |= {"strategy": "single", "sync_batchnorm": False, "devices": ("cpu",)}
-    reference = proof.start(Job.from_fields(**on_cpu), every_step=True)
-    group = _start(proof, ranks, **fields).completed(40)
+    reference = context.start(Job.from_fields(**on_cpu), every_step=True)
+    group = _start(context, ranks, **fields).completed(40)
     reference.completed(40)
     difference = max(
         abs(loss - expected) / max(abs(expected), 0.1)
         for loss, expected in zip(group.losses, reference.losses, strict=True)
     )
-    proof.measure(
+    context.measure(
         f"{name}, {ranks} ranks: maximum relative difference from losses of CPU workers", difference, "", at_most=TOLERANCE, anywhere=True
     )  # fmt: skip
     resumed = fields | {"epochs": 3, "resume_from": str(group.folder / "checkpoints/last.pt")}
-    further = _start(proof, ranks, **resumed).completed(40)
-    proof.claim(f"{name}: resumes from its checkpoint", len(further.losses) == len(group.losses) // 2)
+    further = _start(context, ranks, **resumed).completed(40)
+    context.claim(f"{name}: resumes from its checkpoint", len(further.losses) == len(group.losses) // 2)
 
 
-def inject_fault(proof: CheckContext, *, number: signal.Signals) -> None:
+def inject_fault(context: CheckContext, *, number: signal.Signals) -> None:
     """Send signal `number` to rank 1 while rank 0 waits for it in NCCL.
 
     Reports whether rank 0 notices the failure, and how long both processes take to exit when they are killed.
     """
-    proof.require_gpu("the fault occurs inside an NCCL kernel")
-    group, workers = _start_long(proof)
+    context.require_gpu("the fault occurs inside an NCCL kernel")
+    group, workers = _start_long(context)
     group.read_steps(5)
     workers[1].send_signal(number)
     sent_at = time.monotonic()
     with suppress(TimeoutError):
         group.read(lambda rank, message: rank == 0 and isinstance(message, Failed), 20)
     causes = "; ".join(failed.cause for failed in group.of(Failed))
-    proof.measure(
+    context.measure(
         f"{number.name} of rank 1: rank 0 reports it after", time.monotonic() - sent_at, "s", text=causes[:300]
     )
-    _kill(proof, workers, f"{number.name} of rank 1")
+    _kill(context, workers, f"{number.name} of rank 1")
 
 
-def check_exhausted_memory(proof: CheckContext) -> None:
+def check_exhausted_memory(context: CheckContext) -> None:
     """Make rank 1 alone run out of memory while rank 0 waits for it in NCCL, and check that the run reports it."""
-    folder = proof.folder / "exhausting"
+    folder = context.folder / "exhausting"
     folder.mkdir()
-    group, workers = _start_long(proof, **write_model_file(EXHAUSTING, folder))
+    group, workers = _start_long(context, **write_model_file(EXHAUSTING, folder))
     group.read_steps(EXHAUSTING_STEP - 2)
     started = time.monotonic()
     with suppress(TimeoutError):
@@ -149,40 +149,40 @@ def check_exhausted_memory(proof: CheckContext) -> None:
     failures = [failed for rank, failed in group.messages if rank == 1 and isinstance(failed, Failed)]
     reported = bool(failures) and failures[0].kind == "out_of_memory"
     cause = failures[0].cause if failures else "no report"
-    proof.claim("only rank 1 runs out of memory: reported", reported, cause[:300])
-    proof.measure("only rank 1 runs out of memory: reported after", time.monotonic() - started, "s", at_most=10)
-    _kill(proof, workers, "only rank 1 runs out of memory")
+    context.claim("only rank 1 runs out of memory: reported", reported, cause[:300])
+    context.measure("only rank 1 runs out of memory: reported after", time.monotonic() - started, "s", at_most=10)
+    _kill(context, workers, "only rank 1 runs out of memory")
 
 
-def _start_long(proof: CheckContext, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
+def _start_long(context: CheckContext, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
     """Start a DDP run with two ranks and too many epochs to finish. Return its group and its worker processes by rank.
 
     `fields` override fields of the job.
     """
     before = set(psutil.Process().children(recursive=True))
-    group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
+    group = _start(context, 2, **_fields(context) | {"epochs": 10_000, "strategy": "ddp"} | fields)
     started = (process for process in psutil.Process().children(recursive=True) if process not in before)
     return group, sorted(started, key=lambda process: process.pid)[-2:]
 
 
-def _kill(proof: CheckContext, workers: Sequence[psutil.Process], fault: str) -> None:
-    """Kill the workers after `fault`, and report to `proof` how many seconds they take to exit."""
+def _kill(context: CheckContext, workers: Sequence[psutil.Process], fault: str) -> None:
+    """Kill the workers after `fault`, and report how many seconds they take to exit."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
             worker.kill()
     psutil.wait_procs(workers, 20)
-    proof.measure(f"{fault}: both exit after SIGKILL in", time.monotonic() - killed_at, "s", at_most=GONE_S)
+    context.measure(f"{fault}: both exit after SIGKILL in", time.monotonic() - killed_at, "s", at_most=GONE_S)
 
 
-def check_communication(proof: CheckContext) -> None:
+def check_communication(context: CheckContext) -> None:
     """Train with DDP on two ranks for a few steps. If a rank fails, add NCCL's log to the report and skip the check."""
-    proof.require_gpu("NCCL runs on GPUs only")
-    group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})
+    context.require_gpu("NCCL runs on GPUs only")
+    group = _start(context, 2, **_fields(context) | {"strategy": "ddp"})
     if any(group.finish(60)):
-        proof.add_file("nccl.txt", group.logs())
+        context.add_file("nccl.txt", group.logs())
         raise Skipped("two ranks can't communicate over NCCL here; nccl.txt has its log")
-    proof.claim("DDP of two ranks over NCCL trains", len(group.losses) == 12)
+    context.claim("DDP of two ranks over NCCL trains", len(group.losses) == 12)
 
 
 def main() -> None:

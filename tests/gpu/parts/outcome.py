@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from engine.contract.events import EpochStarted, Failed, Validation
 from engine.contract.job import Job
-from tests.gpu.proof import CheckContext, run_checks
+from tests.gpu.checks import CheckContext, run_checks
 
 CLASSES, SIDE = 10, 32
 TRAIN, VAL = 20_000, 2_000
@@ -101,24 +101,24 @@ def _augment(images: Tensor) -> Tensor:
     return padded[:, :, top : top + SIDE, left : left + SIDE]
 
 
-def reach_accuracy(proof: CheckContext) -> None:
+def reach_accuracy(context: CheckContext) -> None:
     """Compare the times in which Footplate and the reference loop reach the accuracy `GOAL`.
 
     Imports and the start of the workers are not included.
     """
-    train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
+    train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not context.rehearsing else (400, 100, 1, 50)
     train, val = make_synthetic_images(train_count, 1), make_synthetic_images(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):
-        write_images(proof.folder / "data" / name, images, classes)
-    plain_s, plain_accuracy = train_plainly(proof.device, train, val, epochs, batch)
-    proof.measure("plain loop: accuracy", 100 * plain_accuracy, "%", at_least=100 * GOAL)
-    proof.measure("plain loop: time to the target accuracy", plain_s, "s")
+        write_images(context.folder / "data" / name, images, classes)
+    plain_s, plain_accuracy = train_plainly(context.device, train, val, epochs, batch)
+    context.measure("plain loop: accuracy", 100 * plain_accuracy, "%", at_least=100 * GOAL)
+    context.measure("plain loop: time to the target accuracy", plain_s, "s")
     job = Job.from_fields(
-        dataset=str(proof.folder / "data"), model="resnet18", image_size=SIDE, epochs=epochs, batch_size=batch,
+        dataset=str(context.folder / "data"), model="resnet18", image_size=SIDE, epochs=epochs, batch_size=batch,
         learning_rate=RATE, schedule="onecycle", label_smoothing=0.1, augmentation="light", mirror="off",
-        weight_decay=5e-4, predictions=0, compile="off", devices=(proof.gpu,),
+        weight_decay=5e-4, predictions=0, compile="off", devices=(context.gpu,),
     )  # fmt: skip
-    group = proof.start(job)
+    group = context.start(job)
     start = 0.0
 
     def has_reached(_rank: int, message: Any) -> bool:
@@ -131,9 +131,9 @@ def reach_accuracy(proof: CheckContext) -> None:
         raise RuntimeError(group.of(Failed)[0].cause)
     seconds = time.monotonic() - start
     accuracy = max(validation.measures["top1"] for validation in group.of(Validation))
-    proof.measure("Footplate: accuracy", 100 * accuracy, "%", at_least=100 * GOAL)
-    proof.measure("Footplate: time to the target accuracy", seconds, "s")
-    proof.measure("Footplate's time relative to the plain loop", seconds / plain_s, "", at_most=AIM)
+    context.measure("Footplate: accuracy", 100 * accuracy, "%", at_least=100 * GOAL)
+    context.measure("Footplate: time to the target accuracy", seconds, "s")
+    context.measure("Footplate's time relative to the plain loop", seconds / plain_s, "", at_most=AIM)
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_precision
+from tests.gpu.checks import CheckContext, run_checks
 from tests.gpu.jobs import write_class_folders, write_model_file
-from tests.gpu.proof import CheckContext, run_checks
 from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
@@ -34,22 +34,22 @@ They differ because sums are in another order. TF32 and fp16 have 11 significant
 """
 
 
-def check_automatic_precision(proof: CheckContext) -> None:
-    precision = resolve_precision(Job.from_fields(devices=(proof.gpu,)))
-    expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
-    proof.claim("automatic precision", precision == expected, precision)
+def check_automatic_precision(context: CheckContext) -> None:
+    precision = resolve_precision(Job.from_fields(devices=(context.gpu,)))
+    expected = "fp32" if context.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
+    context.claim("automatic precision", precision == expected, precision)
 
 
-def compare_losses(proof: CheckContext) -> None:
+def compare_losses(context: CheckContext) -> None:
     """Compare the losses of training in each precision with those of fp32 on the CPU."""
-    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 6})
-    small = write_model_file(LOUD.replace("x * 8", "x"), proof.folder)
+    data = write_class_folders(context.folder / "data", {"train": 72, "val": 6})
+    small = write_model_file(LOUD.replace("x * 8", "x"), context.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
-    on_cpu = proof.run(Job.from_fields(**fields, precision="fp32")).losses
+    on_cpu = context.run(Job.from_fields(**fields, precision="fp32")).losses
     for precision, tolerance in TOLERANCE.items():
-        found = proof.run(Job.from_fields(**fields, precision=precision, devices=(proof.gpu,))).losses
+        found = context.run(Job.from_fields(**fields, precision=precision, devices=(context.gpu,))).losses
         off = max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, on_cpu, strict=True))
-        proof.measure(
+        context.measure(
             f"{precision}: maximum relative difference of {len(found)} losses from the CPU",
             off,
             "",
@@ -58,11 +58,13 @@ def compare_losses(proof: CheckContext) -> None:
         )
 
 
-def check_overflow(proof: CheckContext) -> None:
+def check_overflow(context: CheckContext) -> None:
     """Check that a step with an infinite loss only lowers the loss scale, and that the next step trains."""
     torch.manual_seed(0)
-    strategy, optimizer_step = _create_strategy(proof)
-    batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
+    strategy, optimizer_step = _create_strategy(context)
+    batch = Batch(
+        torch.rand(12, 3, 16, 16, device=context.device), torch.arange(12, device=context.device) % 3, 12, 0.0
+    )
     strategy.step(batch, optimizer_step)
     before = {name: tensor.clone() for name, tensor in strategy.model.state_dict().items()}
     held = optimizer_step.state_dict()
@@ -70,17 +72,17 @@ def check_overflow(proof: CheckContext) -> None:
     strategy.step(batch, optimizer_step)
     same = all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
     scale = optimizer_step.state_dict()["scaler"]["scale"]
-    proof.claim("fp16: an overflowing step doesn't change the weights", same)
-    proof.claim("fp16: an overflowing step halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
+    context.claim("fp16: an overflowing step doesn't change the weights", same)
+    context.claim("fp16: an overflowing step halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
     optimizer_step.load_state_dict(held)
     strategy.step(batch, optimizer_step)
     moved = not all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
-    proof.claim("fp16: the next step changes the weights", moved)
+    context.claim("fp16: the next step changes the weights", moved)
 
 
-def _create_strategy(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
+def _create_strategy(context: CheckContext) -> tuple[Strategy, OptimizerStep]:
     """Create the strategy of a single fp16 worker, which contains a small model, and the model's optimizer step."""
-    job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
+    job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(context.gpu,))
     spec = make_worker_spec(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
@@ -89,20 +91,20 @@ def _create_strategy(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     return strategy, OptimizerStep(strategy.parameters(), job, 100, strategy.device)
 
 
-def check_initial_overflow(proof: CheckContext) -> None:
+def check_initial_overflow(context: CheckContext) -> None:
     """Check that a run whose first steps overflow in fp16 finds a loss scale and learns."""
-    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 6})
+    data = write_class_folders(context.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,
-        learning_rate=0.002, devices=(proof.gpu,), **write_model_file(LOUD, proof.folder),
+        learning_rate=0.002, devices=(context.gpu,), **write_model_file(LOUD, context.folder),
     )  # fmt: skip
-    group = proof.run(job)
+    group = context.run(job)
     found = group.checkpoint()["optimizer"]["scaler"]["scale"]
-    proof.measure(
+    context.measure(
         "fp16: loss scale after 24 steps, the first of which overflow", found, "", at_most=65535, anywhere=True
     )
     before, after = sum(group.losses[:6]) / 6, sum(group.losses[-6:]) / 6
-    proof.claim("fp16: the loss decreases", after < 0.9 * before, f"loss {before:.2f} to {after:.2f}")
+    context.claim("fp16: the loss decreases", after < 0.9 * before, f"loss {before:.2f} to {after:.2f}")
 
 
 def main() -> None:

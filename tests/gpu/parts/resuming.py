@@ -8,8 +8,8 @@ from typing import Any
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
+from tests.gpu.checks import CheckContext, run_checks
 from tests.gpu.jobs import write_class_folders
-from tests.gpu.proof import CheckContext, run_checks
 from tests.support.same_states import find_differences
 from tests.support.worker_group import WorkerGroup
 
@@ -22,27 +22,29 @@ EVERYTHING: dict[str, Any] = {
 STOPPED_AFTER = 4
 
 
-def check_resume(proof: CheckContext, *, strategy: str, precision: str, runs_on_cpu: bool) -> None:
+def check_resume(context: CheckContext, *, strategy: str, precision: str, runs_on_cpu: bool) -> None:
     """Stop a run after some steps, resume it, and compare the result with that of an uninterrupted run.
 
     If `runs_on_cpu` is False, this check is skipped when the GPU checks are rehearsed on the CPU.
     """
     if not runs_on_cpu:
-        proof.require_gpu(f"{strategy} in {precision} isn't rehearsed")
-    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
-    job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
-    uninterrupted = proof.run(job)
-    first = proof.start(job, every_step=True)
+        context.require_gpu(f"{strategy} in {precision} isn't rehearsed")
+    data = write_class_folders(context.folder / "data", {"train": 72, "val": 21})
+    job = Job.from_fields(
+        dataset=str(data), strategy=strategy, precision=precision, devices=(context.gpu,), **EVERYTHING
+    )
+    uninterrupted = context.run(job)
+    first = context.start(job, every_step=True)
     first.read_steps(STOPPED_AFTER)
     first.send(Stop(), 0)
     first.completed(120)
     stopped = first.of(StepMetrics)[-1].step
-    rest = proof.run(_resumed(job, first))
+    rest = context.run(_resumed(job, first))
     name = f"{strategy}, {precision}"
-    proof.claim(f"{name}: losses equal those of an uninterrupted run", rest.losses == uninterrupted.losses[stopped:],
+    context.claim(f"{name}: losses equal those of an uninterrupted run", rest.losses == uninterrupted.losses[stopped:],
                 f"stopped after step {stopped} of {len(uninterrupted.losses)}")  # fmt: skip
     off = find_differences(_content(rest), _content(uninterrupted))
-    proof.measure(f"{name}: tensors and numbers that differ in the last checkpoint", len(off), "", at_most=0, anywhere=True,
+    context.measure(f"{name}: tensors and numbers that differ in the last checkpoint", len(off), "", at_most=0, anywhere=True,
                   text=", ".join(off[:4]))  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.training_speed import FOOTPLATE, Bench, Comparison
-from tests.gpu.proof import CheckContext, Skipped, run_checks
+from tests.gpu.checks import CheckContext, Skipped, run_checks
 from tests.support.outlined import make_outlined
 from tests.support.sides import Rates
 from tests.support.timed_runs import make_images
@@ -30,26 +30,26 @@ SECONDS = 4.0
 
 
 def compare(
-    proof: CheckContext, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
+    context: CheckContext, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
     """Compare Footplate's training speed with that of a bare loop of training steps. Each is measured once.
 
     Unless `pure` is True, the training loops of other tools are also compared. `compile` and `fields` are fields of
     Footplate's job, and `size` is the side of its images in pixels.
     """
-    if proof.rehearsing:
+    if context.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
     else:
         batch, count, side = BATCHES[model], IMAGES, SIDE if size > 64 else 40
-    folder = make_images(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
+    folder = make_images(context.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
     fields = {"augmentation": "medium", "compile": compile} | fields
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
-    with _open_bench(proof, title, pure=pure) as bench:
-        found = bench.compare_images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
-        _report(proof, title, bench, found)
+    with _open_bench(context, title, pure=pure) as bench:
+        found = bench.compare_images("synthetic", folder, size, context.device.type, model=model, batch=batch, **fields)
+        _report(context, title, bench, found)
 
 
-def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
+def compare_detector(context: CheckContext, *, model: str, size: int) -> None:
     """Compare the speed of a detector of transformers with a bare loop of steps.
 
     `model` is the detector, and `size` the side of the images in pixels. Images show one to three discs.
@@ -58,46 +58,46 @@ def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
         raise Skipped("transformers is not installed")
     batch, count = 16, 128
     fields: dict[str, Any] = {}
-    if proof.rehearsing:
+    if context.rehearsing:
         model, size = ("dfine_n", 64) if model == "dfine_s" else (model, 288)
         batch, count, fields = 2, 4, {"memory_format": "contiguous", "cpu_threads": 1}
-    data = make_outlined(proof.folder / "data", {"train": count, "val": batch}, size)
+    data = make_outlined(context.folder / "data", {"train": count, "val": batch}, size)
     job = Job.from_fields(
         dataset=str(data), task="detection", model=model, image_size=size, batch_size=batch, epochs=1000,
-        augmentation="light", compile="off", devices=(proof.gpu,), **fields,
+        augmentation="light", compile="off", devices=(context.gpu,), **fields,
     )  # fmt: skip
     title = f"{model} at {size} px, batch {batch}"
-    with _open_bench(proof, title, pure=True) as bench:
-        _report(proof, title, bench, bench.compare_task("discs", job))
+    with _open_bench(context, title, pure=True) as bench:
+        _report(context, title, bench, bench.compare_task("discs", job))
 
 
 @contextmanager
-def _open_bench(proof: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
+def _open_bench(context: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
     """Yield a benchmark of one round that reports the speed of each training loop.
 
     If `pure` is True, Footplate is compared only with a bare loop of training steps.
     """
 
     def report(name: str, rates: Rates) -> None:
-        proof.measure(f"{title}: {name}, first epoch", rates.first, "images/s")
-        proof.measure(f"{title}: {name}, later epochs", rates.later, "images/s")
+        context.measure(f"{title}: {name}, first epoch", rates.first, "images/s")
+        context.measure(f"{title}: {name}, later epochs", rates.later, "images/s")
 
-    options = argparse.Namespace(rounds=1, seconds=0.5 if proof.rehearsing else SECONDS, pure=pure, gpu=proof.gpu)
+    options = argparse.Namespace(rounds=1, seconds=0.5 if context.rehearsing else SECONDS, pure=pure, gpu=context.gpu)
     with closing(Forker()) as forker:
-        yield Bench(options, forker, proof.folder, report)
+        yield Bench(options, forker, context.folder, report)
 
 
-def _report(proof: CheckContext, title: str, bench: Bench, found: Comparison) -> None:
+def _report(context: CheckContext, title: str, bench: Bench, found: Comparison) -> None:
     """Report the GPU usage of each training loop, Footplate's bottleneck, and the ratios of the speeds."""
     for name, usages in found.gpu.items():
         for usage in usages:
             bottleneck = bench.bottleneck if name == FOOTPLATE else ""
-            proof.measure(f"{title}: {name}, GPU utilization", 100 * usage.utilization, "%", text=bottleneck)
-            proof.measure(f"{title}: {name}, peak memory", usage.memory_bytes / 2**30, "GiB")
+            context.measure(f"{title}: {name}, GPU utilization", 100 * usage.utilization, "%", text=bottleneck)
+            context.measure(f"{title}: {name}, peak memory", usage.memory_bytes / 2**30, "GiB")
             if usage.sm_active is not None:
-                proof.measure(f"{title}: {name}, active multiprocessors", 100 * usage.sm_active, "%")
+                context.measure(f"{title}: {name}, active multiprocessors", 100 * usage.sm_active, "%")
     for what, value, aim in bench.verdicts.results:
-        proof.measure(f"{title}: {what}", value, "", at_least=aim)
+        context.measure(f"{title}: {what}", value, "", at_least=aim)
 
 
 def main() -> None:

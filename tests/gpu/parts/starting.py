@@ -13,8 +13,8 @@ from engine.contract.job import Job
 from engine.runs.launch import start_supervisor
 from engine.system import paths
 from tests.benchmarks.start_latency import AIM_S, measure_first_loss_s
+from tests.gpu.checks import CheckContext, run_checks
 from tests.gpu.parts.ending import start_preloader
-from tests.gpu.proof import CheckContext, run_checks
 
 ALONE = """
 import time
@@ -29,48 +29,48 @@ print(time.monotonic() - imported, flush=True)
 TIMES = 3
 
 
-def _job(proof: CheckContext) -> Job:
-    return Job.from_fields(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
+def _job(context: CheckContext) -> Job:
+    return Job.from_fields(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(context.gpu,))
 
 
-def _time_script(proof: CheckContext) -> tuple[float, float]:
+def _time_script(context: CheckContext) -> tuple[float, float]:
     """Run a script with the minimum work before a first loss (`ALONE`).
 
     Returns its total duration in seconds, and its duration without the imports.
     """
     started = time.monotonic()
-    command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
+    command = [sys.executable, "-c", ALONE.format(device=str(context.device))]
     after = float(subprocess.check_output(command, timeout=100))
     return time.monotonic() - started, after
 
 
-def measure_latency(proof: CheckContext) -> None:
+def measure_latency(context: CheckContext) -> None:
     """Measure the time from the start of a run to its first loss, without and with preloaded imports."""
-    times = 1 if proof.rehearsing else TIMES
-    _time_script(proof)  # fills the disk cache
+    times = 1 if context.rehearsing else TIMES
+    _time_script(context)  # fills the disk cache
     with start_preloader() as preloader:
         turns = [
             (
-                *_time_script(proof),
-                measure_first_loss_s(_job(proof), start_supervisor),
-                measure_first_loss_s(_job(proof), preloader.start_run),
+                *_time_script(context),
+                measure_first_loss_s(_job(context), start_supervisor),
+                measure_first_loss_s(_job(context), preloader.start_run),
             )
             for _ in range(times)
         ]
     torch_alone, after, cold, warm = (list(column) for column in zip(*turns, strict=True))
-    proof.measure("minimum: imports, CUDA context, first convolutions", statistics.median(torch_alone), "s")
-    proof.measure("minimum without imports", statistics.median(after), "s")
-    proof.measure("Train to first loss, cold", statistics.median(cold), "s")
+    context.measure("minimum: imports, CUDA context, first convolutions", statistics.median(torch_alone), "s")
+    context.measure("minimum without imports", statistics.median(after), "s")
+    context.measure("Train to first loss, cold", statistics.median(cold), "s")
     beyond = statistics.median(one - other for one, other in zip(cold, torch_alone, strict=True))
-    proof.measure("Train to first loss, cold, minus the minimum", beyond, "s", at_most=AIM_S)
-    proof.measure("Train to first loss, preloaded", statistics.median(warm), "s")
+    context.measure("Train to first loss, cold, minus the minimum", beyond, "s", at_most=AIM_S)
+    context.measure("Train to first loss, preloaded", statistics.median(warm), "s")
     beyond = statistics.median(one - other for one, other in zip(warm, after, strict=True))
-    proof.measure("Train to first loss, preloaded, minus the minimum without imports", beyond, "s", at_most=AIM_S)
+    context.measure("Train to first loss, preloaded, minus the minimum without imports", beyond, "s", at_most=AIM_S)
 
 
-def measure_command(proof: CheckContext) -> None:
+def measure_command(context: CheckContext) -> None:
     """Measure the time from the start of `footplate train` to the first loss."""
-    device = "cpu" if proof.rehearsing else "0"
+    device = "cpu" if context.rehearsing else "0"
     started = time.monotonic()
     arguments = [
         "train",
@@ -93,10 +93,10 @@ def measure_command(proof: CheckContext) -> None:
                 seconds = time.monotonic() - started
                 process.send_signal(signal.SIGINT)
         code = process.wait(30)
-    proof.claim("footplate train trains on the GPU and exits when interrupted", seconds is not None and code == 130,
+    context.claim("footplate train trains on the GPU and exits when interrupted", seconds is not None and code == 130,
                 f"exit code {code}; {last.get('cause', '')}")  # fmt: skip
     if seconds is not None:
-        proof.measure("footplate train: time to the first loss", seconds, "s")
+        context.measure("footplate train: time to the first loss", seconds, "s")
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from engine.contract.devices import CPU
+from tests.gpu.checks import CheckContext, Skipped, run_checks
 from tests.gpu.jobs import write_class_folders
-from tests.gpu.proof import CheckContext, Skipped, run_checks
 
 TOLERANCE = 1e-2
 """Maximum difference of metrics and probabilities between GPU and CPU."""
@@ -36,63 +36,65 @@ def run_footplate(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def train_run(proof: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
+def train_run(context: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
     """Train a small run on the GPU. Return its id and the path of its dataset."""
-    data = write_class_folders(proof.folder / "data", {"train": 60, "val": 30})
+    data = write_class_folders(context.folder / "data", {"train": 60, "val": 30})
     answer = run_footplate(
         "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",
-        "--devices", proof.gpu, "--name", "used",
+        "--devices", context.gpu, "--name", "used",
     )  # fmt: skip
-    proof.claim("the run completes", answer.get("outcome") == "completed", str(answer)[:200])
+    context.claim("the run completes", answer.get("outcome") == "completed", str(answer)[:200])
     return "used", data
 
 
-def compare_evaluation(proof: CheckContext) -> None:
+def compare_evaluation(context: CheckContext) -> None:
     """Compare the metrics of an evaluation on the GPU with those on the CPU."""
-    run, _ = train_run(proof)
-    on_gpu, on_cpu = (run_footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
+    run, _ = train_run(context)
+    on_gpu, on_cpu = (run_footplate("evaluate", run, "--devices", device)["measures"] for device in (context.gpu, CPU))
     # Compare the values without their intervals.
     differences = [abs(on_gpu[name][0] - on_cpu[name][0]) for name in on_cpu]
-    proof.measure("evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True)
+    context.measure(
+        "evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True
+    )
 
 
-def compare_predictions(proof: CheckContext) -> None:
+def compare_predictions(context: CheckContext) -> None:
     """Compare the values that `footplate predict` writes on the GPU with those on the CPU."""
-    run, data = train_run(proof)
+    run, data = train_run(context)
     tables = []
-    for device in (proof.gpu, CPU):
-        out = proof.folder / f"predicted-{len(tables)}"
+    for device in (context.gpu, CPU):
+        out = context.folder / f"predicted-{len(tables)}"
         run_footplate("predict", run, str(data / "val"), "--devices", device, "--format", "csv", "--out", str(out))
         (table,) = out.glob("*.csv")
         with table.open(newline="", encoding="utf-8") as stream:
             rows = list(csv.reader(stream))[1:]
         tables.append({row[0]: [float(value) for value in row if _is_number(value)] for row in rows})
-    proof.claim("predictions: the same images", tables[0].keys() == tables[1].keys(), f"{len(tables[1])} images")
+    context.claim("predictions: the same images", tables[0].keys() == tables[1].keys(), f"{len(tables[1])} images")
     difference = max(float(np.abs(np.subtract(tables[0][name], tables[1][name])).max()) for name in tables[1])
-    proof.measure("predictions: largest difference of a value", difference, "", at_most=TOLERANCE, anywhere=True)
+    context.measure("predictions: largest difference of a value", difference, "", at_most=TOLERANCE, anywhere=True)
 
 
-def compare_heat_maps(proof: CheckContext) -> None:
+def compare_heat_maps(context: CheckContext) -> None:
     """Compare the pixels of heat maps that are computed on the GPU and on the CPU."""
-    run, data = train_run(proof)
+    run, data = train_run(context)
     images = sorted(map(str, (data / "val").rglob("*.*")))[:3]
     maps = []
-    for device in (proof.gpu, CPU):
-        out = proof.folder / f"explained-{len(maps)}"
+    for device in (context.gpu, CPU):
+        out = context.folder / f"explained-{len(maps)}"
         run_footplate("explain", run, *images, "--devices", device, "--out", str(out))
         maps.append([np.asarray(Image.open(path).convert("RGB"), float) for path in sorted(out.rglob("*.png"))])
-    proof.claim("heat maps: same number", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
+    context.claim("heat maps: same number", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
     difference = max(float(np.abs(one - other).mean()) for one, other in zip(*maps, strict=True))
-    proof.measure("heat maps: mean pixel difference", difference, "/ 255", at_most=PIXEL_TOLERANCE, anywhere=True)
+    context.measure("heat maps: mean pixel difference", difference, "/ 255", at_most=PIXEL_TOLERANCE, anywhere=True)
 
 
-def check_conversion(proof: CheckContext) -> None:
+def check_conversion(context: CheckContext) -> None:
     """Convert a model that was trained on the GPU, and check that the converted model has the same outputs."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")
-    run, _ = train_run(proof, "resnet18")
-    answer = run_footplate("convert", run, "--to", "onnx", "--out", str(proof.folder / "converted"))
-    proof.claim("the converted model equals the trained one", not answer.get("problems"), str(answer)[:300])
+    run, _ = train_run(context, "resnet18")
+    answer = run_footplate("convert", run, "--to", "onnx", "--out", str(context.folder / "converted"))
+    context.claim("the converted model equals the trained one", not answer.get("problems"), str(answer)[:300])
 
 
 def _is_number(text: str) -> bool:

@@ -236,7 +236,7 @@ SIZE = 100
 
 
 def paint_curve(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
-    """Paint a red curve on white. Each pixel is one unit wide and high, and both axes start at 0.
+    """Paint a red curve on white, and return the image. Each pixel is one unit wide and high, and both axes start at 0.
 
     If `dots`, each point is a dot. `edges` overrides the x values of the left and right edge.
     """

@@ -30,7 +30,7 @@ _HEADS = {
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and their boxes to a table, or to a table per split in layouts with splits (`variant`)."""
+    """Write the images, and their boxes to a single table or, in some layouts (`variant`), to a table per split."""
     for image in truth.images:
         place = f"{image.split}/{image.name}.png" if variant in ("splits", "nested") else f"images/{image.name}.png"
         image.save(folder / place)

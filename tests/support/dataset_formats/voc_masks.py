@@ -18,7 +18,8 @@ _COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images, masks of classes and of objects, and a table of the classes, in the layout `variant`.
 
-    The layouts "plain" and "labelme" have no splits. Colors are written in place of class numbers in the layout "cvat".
+    The layouts "plain" and "labelme" have no lists of splits, and "trainval" lists all images as one split. Masks have
+    colors in place of class numbers in the layout "cvat".
     """
     root = folder / "VOCdevkit/VOC2012" if variant == "nested" else folder
     names = ("background", *truth.classes)

@@ -20,7 +20,8 @@ KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the images and their classes or labels to two tar files, each with the images of one split.
 
-    Only layouts outside `WITHOUT_SPLITS` name the files or folders after the splits.
+    The layouts "splits" and "nested" use the names of the splits for the files or their folders. The other layouts have
+    no splits.
     """
     with_splits = variant not in WITHOUT_SPLITS
     halves = {"train": truth.get_images("train"), "val": truth.get_images("val")}

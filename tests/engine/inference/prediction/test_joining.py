@@ -1,4 +1,4 @@
-"""Tables that join the journals of all workers."""
+"""Result tables of a prediction, which are joined from the journals of all workers."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def _make(name: str, function: Callable[[CheckContext], None], rehearsing: bool,
     broken = False
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as folder:
         try:
-            with contextlib.closing(CheckContext(Path(folder), rehearsing=rehearsing, report=report)) as proof:
-                function(proof)
+            with contextlib.closing(CheckContext(Path(folder), rehearsing=rehearsing, report=report)) as context:
+                function(context)
         except Skipped as why:
             report(name=name, outcome="skipped", text=str(why))
         except (Exception, SystemExit) as error:
