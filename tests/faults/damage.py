@@ -90,7 +90,10 @@ class Listener:
         self._connection = RunConnection(run.folder, from_n=1)
 
     def wait_for(self, kind: type[_Kind], condition: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """Wait until an event of type `kind` satisfies `condition`, and return this event."""
+        """Wait until an event of type `kind` satisfies `condition`, and return the first one.
+
+        Events that this client has already received count, too.
+        """
         place = 0
         while True:
             for event in self.messages[place:]:
@@ -106,7 +109,7 @@ class Listener:
         return self.wait_for(Warned, lambda event: event.code == code)
 
     def wait_for_steps(self, count: int) -> None:
-        """Wait until the run reports `count` more steps."""
+        """Wait until the run reports `count` steps more than this client has received so far."""
         latest = max((event.step for event in self.messages if isinstance(event, StepMetrics)), default=0)
         self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
 

@@ -309,7 +309,7 @@ def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Return the NVML stub in the version of an old driver, which lacks newer functions."""
+    """Make all processes of this test use the NVML stub of an old driver, and return it. It lacks newer functions."""
     return _in_use(compiled_old_stub, tmp_path, monkeypatch)
 
 

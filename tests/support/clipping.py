@@ -34,7 +34,10 @@ _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 
 
 def find_clipped_texts(page: QWidget) -> Iterator[str]:
-    """Yield a message for each text that is cut off and shown nowhere else, and for each horizontal scroll bar."""
+    """Yield a message for each text that is cut off and shown nowhere else, and for each horizontal scroll bar.
+
+    Numbers at the axes of plots that overlap, and lists of combo boxes that are too small, are also reported.
+    """
     page.grab()  # plots place their numbers while they are painted
     for widget in (page, *page.findChildren(QWidget)):
         if isValid(widget) and widget.isVisible() and not _get_visible_part(widget).isEmpty():

@@ -101,7 +101,11 @@ class Machines:
         )
 
     def run_trainings(self, *runs: Sequence[str]) -> list[RunFolder]:
-        """Run `footplate train` on the head once per argument list, all at the same time, and return the runs."""
+        """Run `footplate train` on the head once per argument list, all at the same time, and return the finished runs.
+
+        Raises:
+            SystemExit: A training fails. The message contains the output of all trainings.
+        """
         running = [self.start("train", *arguments) for arguments in runs]
         outputs = [each.communicate(timeout=900)[0] for each in running]
         if any(each.returncode for each in running):
@@ -169,7 +173,7 @@ class Machines:
     # Faults
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
-        """Start a machine.
+        """Start a machine, and wait until its ssh server accepts connections.
 
         `variables` are added to the environment of ssh sessions. `over` is a pair of folders (source, target): the
         source is mounted over the target, on this machine only.
@@ -206,7 +210,7 @@ class Machines:
         )
 
     def power_off(self, name: str) -> None:
-        """Kill all processes on a machine at once."""
+        """Disconnect a machine from the network, kill all its processes, and wait until they have ended."""
         self.unplug(name)
         self._servers[name].kill()
         self._servers[name].wait()

@@ -69,7 +69,7 @@ def make_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -
     """Make the state of a search with `count` trials and `goals` objectives. `fields` override its fields.
 
     The last `running` trials have not finished: if there are several, the last one is waiting, and the others are
-    running. In a search with one objective, every third of the finished trials was pruned.
+    running. In a search with one objective, every third of the finished trials was pruned. A few trials failed.
     """
 
     def state(number: int) -> TrialState:

@@ -32,8 +32,8 @@ class Setting:
     """Configuration that all programs of a comparison share.
 
     `model` trains on images of [channels, size, size], `images` per epoch, and is measured for `seconds`. `threads`,
-    `memory_format`, `precision` and `compiled` are the values that Footplate chose. On the CPU, only
-    `time_bare_steps` uses them.
+    `memory_format`, `precision` and `compiled` have the values that Footplate chose. On the CPU, only `time_bare_steps`
+    uses these values.
     """
 
     data: str

@@ -64,7 +64,7 @@ class FaultyMachines(SimulatedMachines):
 
     Attributes:
         expected: Final weights of an undisturbed run.
-        seconds: Duration of this run.
+        seconds: Duration of the undisturbed run in seconds.
     """
 
     def __init__(self, folder: Path) -> None:
