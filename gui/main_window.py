@@ -74,7 +74,7 @@ class MainWindow(QMainWindow):
             self.splitter, self.acts, self.settings, tab_names, window=self, next_focus=self.header.tabs
         )
         self.inspector = Inspector(self)
-        # Created by `complete`, after the first paint.
+        # Created by `add_pages`, after the first paint.
         self.workspace: Workspace | None = None
         self.tray: Tray | None = None
         self.help: HelpWindow | None = None  # created when it is first opened
@@ -214,9 +214,9 @@ class MainWindow(QMainWindow):
         super().paintEvent(event)
         if not self._is_painted:
             self._is_painted = True
-            QTimer.singleShot(0, self, self.complete)
+            QTimer.singleShot(0, self, self.add_pages)
 
-    def complete(self) -> None:
+    def add_pages(self) -> None:
         """Add the pages, graphs and devices, start their background work, and emit `completed`. Works only once.
 
         Importing their modules earlier would have delayed the first paint.
@@ -244,7 +244,7 @@ class MainWindow(QMainWindow):
         self.tray.alerts_requested.connect(self._show_alerts)
         if self._initial_devices is not None:
             workspace.devices.set_selection(self._initial_devices)
-        self.commands.complete(workspace, side_pages.commands)
+        self.commands.add_workspace(workspace, side_pages.commands)
         self.form.set_devices(workspace.devices.selection())
         self.header.show_page(self.acts.page)  # the user may have selected a tab before its page existed
         control.show_status()

@@ -107,7 +107,7 @@ class Workspace(QObject):
             self.has_run = False
 
     def get_page(self, name: str) -> Any:
-        """Return the page of the entry with this name. Create it if necessary."""
+        """Return the page of the entry with this name. If it is new, create it and emit `page_created`."""
         if name not in self.created:
             self.created[name] = self.entries[name].create(self)
             self.page_created.emit(name, self.created[name])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from engine.contract.advice import RateFound, RatePoint
 
@@ -96,7 +97,10 @@ def running_decay(steps: int) -> float:
 
 
 def suggest_rate(curve: Curve) -> RateFound:
-    """Derive a suggested learning rate from a curve, with an explanation."""
+    """Suggest a tenth of the rate with the lowest smoothed loss, or explain why the curve suggests no rate.
+
+    The result also contains the rates that two other rules would suggest, for comparison.
+    """
     # Number of steps before the first loss that is not finite.
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
     losses = np.array(curve.losses[:finite])
@@ -104,20 +108,19 @@ def suggest_rate(curve: Curve) -> RateFound:
     decades = np.log10(rates)
     warm_up = int(FIRST * curve.steps)
     first = losses[:warm_up].mean() if finite else math.nan
-    # Weights [steps, steps] of the Gaussian that smooths the losses.
-    kernel = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
-    kernel /= kernel.sum(1, keepdims=True)
+    weights = _compute_smoothing_weights(decades)
     clipped = np.minimum(losses, CAP * first)
-    smoothed = kernel @ clipped
+    smoothed = weights @ clipped
     points = tuple(map(RatePoint, rates, losses.tolist(), smoothed.tolist()))
     result = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
     if finite < warm_up + MIN_POINTS:
         why, remedy = _explain_short_curve(curve, finite)
         return msgspec.structs.replace(result, why=why, remedy=remedy)
     lowest = warm_up + int(smoothed[warm_up:].argmin())
+    fall = first - smoothed[lowest]
     # Standard error of the fall, from the residuals up to the lowest loss.
-    noise = (clipped - smoothed)[: lowest + 1].std() * math.sqrt(1 / warm_up + np.square(kernel[lowest]).sum())
-    if first - smoothed[lowest] <= max(MIN_FALL * first, MIN_DEVIATIONS * noise):
+    noise = (clipped - smoothed)[: lowest + 1].std() * math.sqrt(1 / warm_up + np.square(weights[lowest]).sum())
+    if fall <= max(MIN_FALL * first, MIN_DEVIATIONS * noise):
         why, remedy = NEVER_FALLS
         return msgspec.structs.replace(result, why=why, remedy=remedy)
     steepest = warm_up + int(np.gradient(smoothed, decades)[warm_up : lowest + 1].argmin())
@@ -129,6 +132,15 @@ def suggest_rate(curve: Curve) -> RateFound:
     return msgspec.structs.replace(
         result, suggestion=suggestion, why=why, steepest=rates[steepest], valley=_find_valley(curve)
     )
+
+
+def _compute_smoothing_weights(decades: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the weights [steps, steps] of a Gaussian that smooths the losses. Each row adds up to 1.
+
+    `decades` [steps] are the decimal logarithms of the learning rates.
+    """
+    weights = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
+    return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
 NEVER_FALLS = (

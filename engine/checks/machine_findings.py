@@ -120,7 +120,8 @@ def cpu_warnings(
         if finding.grade == "cpu_only":
             message, remedy = f"The run is on the CPU. {finding.text}", finding.remedy
             warnings.append(Problem("devices", message, remedy, "warning"))
-        elif finding.grade == "fine" and finding.topic == "Training" and not chosen:
+        can_use_gpus = finding.grade == "fine" and finding.topic == "Training"
+        if can_use_gpus and not chosen:
             remedy = "Train on GPUs with --devices, as in --devices 0; --devices cpu keeps to the CPU."
             warnings.append(Problem("devices", f"The run is on the CPU. {finding.text}.", remedy, "warning"))
     return warnings

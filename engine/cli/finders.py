@@ -75,7 +75,7 @@ def _require_valid_job(options: argparse.Namespace, *, needs_dataset: bool = Tru
     If `needs_dataset` is False, the dataset may be missing.
     """
     job, problems = train.validate(options)
-    if job is not None and not job.data.dataset and not needs_dataset:
+    if job is not None and not job.data.dataset and not needs_dataset:  # a dataset that is named must be usable
         problems = [problem for problem in problems if problem.field != "dataset"]
     if job is not None:
         problems += remote_device_problems(job.parallel.devices)

@@ -165,10 +165,10 @@ class DeviceStopwatch(Stopwatch):
     """
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self._device = device
         self._random = random.Random(0)  # chooses the steps that are timed on the device
         self._reusable_events: list[torch.cuda.Event] = []
-        super().__init__()
 
     def _reset(self) -> None:
         """Discard all measurements, and forget the current step."""

@@ -212,7 +212,10 @@ class SampleProcesses:
         return self._state == "ready"
 
     def _create_exit_error(self, pid: int, path: str) -> DatasetError:
-        """Create the error for a process that has exited while it loaded the sample `path`, with its exit code."""
+        """Create the error for a process that has exited while it loaded the sample `path`.
+
+        Its exit code is requested from the server that has forked it.
+        """
         try:
             with self._lock:
                 self._control.send(pid)

@@ -37,7 +37,7 @@ _TEXT_STEP = 10
 
 
 class Commands(QObject):
-    """Handlers of the window's actions. Handlers that need the pages work after `complete` has been called."""
+    """Handlers of the window's actions. Handlers that need the pages work after `add_workspace` has been called."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context.window)
@@ -58,13 +58,13 @@ class Commands(QObject):
         self._about: QDialog | None = None
         self.slurm: SlurmDialog | None = None
         for action in self._acts.needing_pages:
-            action.set_disabled_reason(_STARTING)  # disabled until `complete` is called
+            action.set_disabled_reason(_STARTING)  # disabled until `add_workspace` is called
         self._connect()
 
-    def complete(self, workspace: Workspace, page_commands: Sequence[Action]) -> None:
+    def add_workspace(self, workspace: Workspace, page_commands: Sequence[Action]) -> None:
         """Enable the commands that need the pages, and add `page_commands`, which open pages without a tab."""
         self._workspace = workspace
-        self.effects.complete(workspace)
+        self.effects.add_workspace(workspace)
         self.menus.add_run_commands(workspace.runs.acts)
         self.menus.tools.insertActions(self._acts.hosts, [self._acts.pages[SEARCHES], *page_commands])
         workspace.run_list.complete.connect(self._on_runs_read)

@@ -43,7 +43,7 @@ class ShortcutsDialog(QDialog):
         self._commands: list[Action] = []
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))
         self.search.setPlaceholderText(tr("Search commands and keys…"))
-        self.search.textChanged.connect(self._list_commands)
+        self.search.textChanged.connect(self._show_commands)
         self.table = create_text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
@@ -70,7 +70,7 @@ class ShortcutsDialog(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._list_commands()
+        self._show_commands()
         self.search.setFocus()
 
     @property
@@ -95,7 +95,7 @@ class ShortcutsDialog(QDialog):
             vbox(self.search, (self.table, 1), row, self.problem, foot, spacing=10, margins=(14, 12, 14, 14))
         )
 
-    def _list_commands(self) -> None:
+    def _show_commands(self) -> None:
         """List the commands that contain all words in the search field. Those with changed keys are bold."""
         terms = self.search.text().lower().split()
         previous = self.chosen
@@ -136,24 +136,24 @@ class ShortcutsDialog(QDialog):
     def _assign(self) -> None:
         if self.chosen is not None:
             self._keymap.assign(self.chosen, self.keys.keySequence().toString())
-            self._list_commands()
+            self._show_commands()
 
     def _remove(self) -> None:
         if self.chosen is not None:
             self._keymap.assign(self.chosen, "")
-            self._list_commands()
+            self._show_commands()
 
     def _reset_shortcut(self) -> None:
         """Restore the default shortcut of the selected command, or show which command has it."""
         action = self.chosen
         if action is not None:
             other = self._keymap.reset(action)
-            self._list_commands()  # may hide the command, whose keys no longer match the search
+            self._show_commands()  # may hide the command, whose keys no longer match the search
             self.problem.show_problems(_create_problem(other, ", ".join(action.standard_keys)))
 
     def _reset_all(self) -> None:
         self._keymap.reset_all()
-        self._list_commands()
+        self._show_commands()
 
 
 class _KeysEdit(QKeySequenceEdit):

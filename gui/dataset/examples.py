@@ -123,7 +123,10 @@ class ExampleList(QListWidget):
         return self._pixmaps[row]
 
     def _get_cloud(self, row: int) -> PointCloud | None:
-        """Return the point cloud that the example at `row` shows, or None if it shows none or the list is a strip."""
+        """Return the point cloud that the example at `row` shows, or None if it shows none or the list is a strip.
+
+        The cloud is decoded once, and then cached.
+        """
         if self._is_strip:
             return None
         if row not in self._clouds:

@@ -286,7 +286,7 @@ class LeftAxis(Axis):
     WIDTH, NARROW = 58, 34
 
     def __init__(self, box: ViewBox, narrow: bool = False) -> None:
-        self._width = self.NARROW if narrow else self.WIDTH
+        self._width = self.NARROW if narrow else self.WIDTH  # first, for `_set_thickness`
         super().__init__(box)
         self.log = False
         self._label_limits = (-math.inf, math.inf)

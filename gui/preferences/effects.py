@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Effects(QObject):
     """Controller that applies the preferences, at the start and when they change.
 
-    Theme, units and form defaults are applied immediately, and the settings of the pages from `complete` on.
+    Theme, units and form defaults are applied immediately, and the settings of the pages from `add_workspace` on.
     """
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
@@ -37,7 +37,7 @@ class Effects(QObject):
             effect()
         preferences.changed.connect(self._on_changed)
 
-    def complete(self, workspace: Workspace) -> None:
+    def add_workspace(self, workspace: Workspace) -> None:
         """Apply the settings for the parts of `workspace`, which are created after the first paint of the window.
 
         From now on, changes of these settings are applied, too.
@@ -86,7 +86,7 @@ class Effects(QObject):
         window_format.use_decimal_units(self._preferences.text("memory_unit") == "decimal")
 
     def _set_default_recipe(self) -> None:
-        """Set the default recipe of the form. After `complete` has been called, also validate the form with it."""
+        """Set the default recipe of the form. After `add_workspace` has been called, also validate the form with it."""
         self._context.job_panel.environment.default_recipe = self._preferences.text("default_recipe")
         if self._workspace is not None:
             self._context.job_panel.form.validate()

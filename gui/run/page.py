@@ -207,7 +207,8 @@ class RunPage(QWidget):
     def _show_view(self, view: int) -> None:
         """Show the view of the selected tab, after creating it if it uses the model and is shown for the first time."""
         self.header.show_curve_tools(view == CURVES)
-        if view in (EVALUATE, PREDICT) and view not in self._model_views and self.charts is not None:
+        has_placeholders = self.charts is not None  # see `_create_views`
+        if view in (EVALUATE, PREDICT) and view not in self._model_views and has_placeholders:
             self._make_model_view(view)
         self.views.setCurrentIndex(view)
 

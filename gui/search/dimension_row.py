@@ -47,11 +47,11 @@ class DimensionRow(LabeledField):
 
         Values around `job_value` are suggested.
         """
+        content = QWidget()
+        super().__init__(field.label, content, label_width=LABEL_WIDTH + 20)
         title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keep the job's value of the field")
         self.remove = tool_button(icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
         self.remove.setIconSize(QSize(14, 14))
-        content = QWidget()
-        super().__init__(field.label, content, label_width=LABEL_WIDTH + 20)
         self.label.setToolTip(field.help)
         self.name, self.field = name, field
         self.scale = ChoiceEditor(list(_SCALES))

@@ -232,12 +232,12 @@ class TwoFieldPlot(TrialPlot):
     title = tr("Two fields")
 
     def __init__(self) -> None:
+        super().__init__(tr("Two fields"))
         self.x, self.y = ComboBox(), ComboBox()
         for box, name in ((self.x, tr("Horizontal field")), (self.y, tr("Vertical field"))):
             box.setAccessibleName(name)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
             box.currentIndexChanged.connect(lambda _index: self.recolor())
-        super().__init__(tr("Two fields"))
 
     def show_data(self, data: SearchData) -> None:
         """Draw the trials over the two selected fields. If other fields are searched now, fill the combo boxes first.

@@ -58,7 +58,6 @@ class SplitPointsPage(TrialPage):
     remedy = tr("Measure again, or let the run choose the split points.")
 
     def __init__(self) -> None:
-        self._names: Mapping[str, str] = {}  # titles of devices by id
         super().__init__(
             make_planner(),
             _TITLE,
@@ -67,6 +66,7 @@ class SplitPointsPage(TrialPage):
             back=tr("Back from the split points"),
             retry=tr("Measure again"),
         )
+        self._names: Mapping[str, str] = {}  # titles of devices by id
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str] | None = None) -> None:
         """Show the pipeline stages of `job`'s model. Measure the model first, unless its measurements fit `job`.

@@ -145,7 +145,7 @@ class TrainPage(QWidget):
         self.setLayout(vbox(self._tab_strip, (self._stack, 1), spacing=0))
 
     def _connect(self) -> None:
-        """Connect the form, the tabs and the settings of the run."""
+        """Connect the form, the tabs and the settings of the run, which are visible if they were in the last session."""
         self._job_panel.folder_chosen.connect(lambda _job: self._set_primary_button())
         self.tabs.job_chosen.connect(self.show_job)
         self.tabs.run_chosen.connect(self.run_chosen)

@@ -39,7 +39,7 @@ def show_and_measure(*arguments):
         Launcher.preload = lambda launcher: None  # its process would disturb the next start
         complete(window)
         QTimer.singleShot(0, window, lambda: (print_times(), window.quit()))
-    # The children are painted after the window itself, but in the same event. The window calls `complete` a turn later.
+    # The children are painted after the window itself, but in the same event. The window calls `add_pages` a turn later.
     MainWindow.complete = on_first_frame
     return show_window(*arguments)
 app._show_window = show_and_measure

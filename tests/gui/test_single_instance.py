@@ -51,7 +51,7 @@ show = MainWindow.show
 def complete(window):
     show(window)
     window.completed.connect(lambda: print("open", flush=True))
-    window.complete()
+    window.add_pages()
 MainWindow.show = complete
 sys.exit(app.main(*sys.argv[1:]))
 """

@@ -39,10 +39,10 @@ class MetricsServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = os.name != "nt"  # Windows would share the port
 
     def __init__(self, port: int, interval_s: float) -> None:
+        super().__init__((ADDRESS, port), _Handler)
         self._max_age_s = MAX_AGE_INTERVALS * interval_s
         self._has_snapshot = threading.Event()
         self._latest: tuple[Snapshot, float] | None = None  # latest snapshot, and the time of its arrival
-        super().__init__((ADDRESS, port), _Handler)
         self.url = f"http://{ADDRESS}:{self.server_address[1]}{PATH}"
         self._thread = threading.Thread(target=self.serve_forever, name="metrics")
 

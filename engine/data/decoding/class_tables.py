@@ -128,6 +128,7 @@ def _read_text_file(path: str) -> ClassTable | None:
         return None
     is_color_list = os.path.basename(path) in _COLOR_LISTS
     colors = [row for line in lines if (row := _parse_color_line(line)) is not None]
+    # Only a file whose name promises colors may have other lines.
     if len(colors) >= 2 and (is_color_list or len(colors) == len(lines)):
         return _make_table(path, colors, colors=True)
     numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED_LINE.fullmatch(line))]
@@ -269,6 +270,7 @@ def _parse_entry(name: Any, value: Any) -> _Entry | None:
 
     The key is a class name and the value its number or color, or the key is a number and the value its class name.
     """
+    # A hexadecimal value is a color, and the number then the name of its class.
     if isinstance(value, str) and _NUMBER.fullmatch(str(name)) and not _HEX.fullmatch(value):
         return _Entry(value, int(name), is_color=False)
     if not isinstance(name, str):

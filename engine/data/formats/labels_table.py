@@ -192,7 +192,8 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
         split_name = "" if labeling.split is None else file.table.normalized_names[labeling.split]
         for row in file.table.rows():
             name, cell = row[labeling.file], row[labeling.listed]
-            if cell in uncertain_cells or (not cell and kind == "classes"):
+            is_unlabeled = not cell and kind == "classes"  # otherwise, a blank cell means no label
+            if cell in uncertain_cells or is_unlabeled:
                 collected.skip(file, name)
                 continue
             split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])

@@ -182,7 +182,8 @@ class SampleLoader(Loader["_SampleSlot"]):
     def _make_empty_batch(self, epoch: int) -> Sample:
         """Return the inputs and targets of a batch without samples.
 
-        Apart from the first dimension, which is 0, they have the same shapes as in other batches.
+        Apart from the first dimension, which is 0, they have the same shapes as in other batches. The first call loads a
+        sample to find out the shapes, and the result is cached.
         """
         if self._empty_batch is None:
             indices = range(len(self.samples))

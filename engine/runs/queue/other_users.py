@@ -41,6 +41,7 @@ def find_other_users(devices: Iterable[str], snapshot: Snapshot | None) -> Other
     by_uuid = {gpu.uuid: gpu for gpu in gpus if not gpu.lost}
     for device in filter(is_gpu, devices):
         gpu = by_uuid.get(device)
+        # A suspended GPU, whose processes aren't read, has no users.
         if gpu is None or (gpu.processes is None and not gpu.asleep):
             unknown.append(f"Who uses {device if gpu is None else _format_gpu_name(gpu)} can't be determined.")
             continue

@@ -108,7 +108,8 @@ class Checkpointer:
     def __exit__(self, *_: object) -> None:
         """Write a best state that is not on the disk, unless the disk has refused it, and wait for the writer."""
         best = self._unsaved_best
-        self.writer.close(best if best is not None and best.state is not None and not self._best_refused else None)
+        has_unsaved_state = best is not None and best.state is not None  # only rank 0 has the state
+        self.writer.close(best if has_unsaved_state and not self._best_refused else None)
 
     @property
     def has_checkpoint(self) -> bool:

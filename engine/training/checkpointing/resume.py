@@ -116,7 +116,7 @@ class Checkpoint:
                 f"{self._job.training.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
-        elif progress.epoch == content["epoch"] and progress.done == 0 and content["done"] > 0:
+        elif progress.epoch == content["epoch"] and progress.done == 0 and content["done"] > 0:  # see `progress`
             message = (
                 f"Epoch {progress.epoch} starts over: {self.path} was saved in the middle of it by a run with "
                 "a different seed, batch size or selection of images, and so a different order of images."

@@ -106,6 +106,7 @@ class ProcessesView(QWidget):
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.tree)
         self._lay_out()
+        self._create_shortcuts()
         self._connect()
         self._update_actions()
 
@@ -187,6 +188,9 @@ class ProcessesView(QWidget):
         self.acts["end"].on_trigger(self._ask_to_end)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
+
+    def _create_shortcuts(self) -> None:
+        """Create the actions that go to the filter and open the menu of a process, with their shortcuts."""
         tip = tr("Show processes that match all of these words: users, commands…")
         find = Action(self, "find_processes", tr("Find processes"), tip, "Ctrl+F", context=WITHIN)
         find.on_trigger(self._go_to_filter)

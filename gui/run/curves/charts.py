@@ -178,7 +178,8 @@ def _find_percentage_metrics(data: RunData) -> dict[str, str]:
         titles = {}
         for name, column in data.validations.measures.items():
             finite = column.values[np.isfinite(column.values)]
-            if name != "loss" and len(finite) and finite.min() >= 0 and finite.max() <= 1:
+            are_fractions = len(finite) > 0 and finite.min() >= 0 and finite.max() <= 1
+            if are_fractions and name != "loss":
                 titles[name] = name
     return dict(list(titles.items())[: len(_METRIC_COLORS)])
 

@@ -50,6 +50,7 @@ class ImageLookup:
         key = unicode_key(parts[-1])
         for folder, names in self._find_folders(tuple(parts[:-1]), near, split):
             file_name = names.get(key) or names.get(key.lower())
+            # The keys also include the names without extensions.
             if file_name is not None and (not has_extension or unicode_key(file_name).lower() == key.lower()):
                 return folder + file_name
         return self._find_by_name(parts, split, has_extension=has_extension)

@@ -176,8 +176,8 @@ class NumberedMasks(_MaskFiles):
     """
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
-        self._masks = tuple(masks)
         super().__init__([path for path, _ in masks], [label for _, label in masks])
+        self._masks = tuple(masks)
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the objects in all masks. Raises Unfit for a mask of another size."""
