@@ -29,7 +29,7 @@ show_window = app._show_window
 def show_and_measure(*arguments):
     from PySide6.QtCore import QTimer
     from gui.main_window import MainWindow
-    complete = MainWindow.complete
+    add_pages = MainWindow.add_pages
     def print_times():
         print(time.monotonic() - float(os.environ["STARTED"]), time.process_time())
     def on_first_frame(window):
@@ -37,10 +37,10 @@ def show_and_measure(*arguments):
         print("torch" in sys.modules)
         from gui.sources.launcher import Launcher
         Launcher.preload = lambda launcher: None  # its process would disturb the next start
-        complete(window)
+        add_pages(window)
         QTimer.singleShot(0, window, lambda: (print_times(), window.quit()))
     # The children are painted after the window itself, but in the same event. The window calls `add_pages` a turn later.
-    MainWindow.complete = on_first_frame
+    MainWindow.add_pages = on_first_frame
     return show_window(*arguments)
 app._show_window = show_and_measure
 sys.argv = ["footplate"]

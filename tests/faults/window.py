@@ -47,15 +47,15 @@ class WindowObserver:
 
 
 def main() -> int:
-    complete = MainWindow.complete
+    add_pages = MainWindow.add_pages
 
-    def completed(window: MainWindow) -> None:
+    def add_pages_and_report(window: MainWindow) -> None:
         first = window.workspace is None
-        complete(window)
+        add_pages(window)
         if first:
             window.onlooker = WindowObserver(window, train="train" in sys.argv)  # type: ignore[attr-defined]
 
-    main_window.MainWindow.complete = completed  # type: ignore[assignment, method-assign]
+    main_window.MainWindow.add_pages = add_pages_and_report  # type: ignore[assignment, method-assign]
     return app.main()
 
 

@@ -43,17 +43,17 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from gui import app, main_window
 from gui.style import theme
-complete = main_window.MainWindow.complete
-def complete_and_close(window):
+add_pages = main_window.MainWindow.add_pages
+def add_pages_and_close(window):
     modules_of_first_frame = sorted(sys.modules)
-    complete(window)
+    add_pages(window)
     sizes = [part.font().pointSizeF() for part in (QApplication.instance(), window.menuBar(), window.form.train)]
     facts = locale.localeconv()["decimal_point"], sizes.count(sizes[0]), theme.scale_pixels(100)
     print(*facts)
     print(*modules_of_first_frame)
     print(*sorted(sys.modules))
     QTimer.singleShot(0, window.close)
-main_window.MainWindow.complete = complete_and_close
+main_window.MainWindow.add_pages = add_pages_and_close
 sys.exit(app.main())
 """
 

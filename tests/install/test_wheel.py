@@ -18,12 +18,12 @@ import sys
 from PySide6.QtCore import QTimer
 from gui import app, main_window
 import engine, resources
-complete = main_window.MainWindow.complete
-def complete_and_close(window):
-    complete(window)
+add_pages = main_window.MainWindow.add_pages
+def add_pages_and_close(window):
+    add_pages(window)
     print(engine.__file__, resources.__file__, window.form.rows["dataset"].value(), flush=True)
     QTimer.singleShot(0, window.close)
-main_window.MainWindow.complete = complete_and_close
+main_window.MainWindow.add_pages = add_pages_and_close
 sys.exit(app.main())
 """
 
