@@ -211,5 +211,6 @@ def format_roughly(seconds: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Format a short duration, as in "0.42 ms", "31.5 ms" or "1,204 ms"."""
     duration_ms = 1000 * seconds
-    digits = 2 if duration_ms < 1 else 1 if duration_ms < 100 else 0
-    return f"{localized(duration_ms, digits)} ms"
+    if duration_ms < 1:
+        return f"{localized(duration_ms, 2)} ms"
+    return f"{localized(duration_ms, 1 if duration_ms < 100 else 0)} ms"

@@ -206,8 +206,8 @@ def _kill_group_if_exited(pid: int) -> bool:
 def can_fork() -> bool:
     """Return True if this process can fork workers, which requires Linux and a single thread.
 
-    On macOS, frameworks do not survive a fork. Threads that Python has joined may still be ending, and this waits for
-    them.
+    On macOS, frameworks do not survive a fork. Threads that Python has joined may still be ending. This waits for them,
+    and prints a message if they don't end.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return False

@@ -90,6 +90,7 @@ class Trainer:
                 break
             done = 0
         reporter, checkpointer = self.reporter, self.checkpointer
+        # A stop cancels the retries, unless it is the one that has ended the training.
         unsaved = checkpointer.retry_final_save(
             stopped=stopped, is_cancelled=lambda: reporter.stop_requested and not stopped
         )
@@ -191,7 +192,7 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_validation_start()
         with self.optimizer_step.use_averages(), preserve_rng(self.strategy.gpus):
-            is_complete = self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped)
+            is_complete = self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._agree_on_stop)
             self.agreement.discard_pending()
             if not is_complete:
                 self.reporter.set_phase(self.reporter.ending, "during validation")
@@ -257,8 +258,11 @@ class Trainer:
         self.strategy.profiler.mark(self._agreement_part)
         return agreed
 
-    def _is_stopped(self) -> bool:
-        """Return True if the ranks have agreed to stop. The validation calls this between batches."""
+    def _agree_on_stop(self) -> bool:
+        """Exchange requests with the other ranks, and return True if they have agreed to stop.
+
+        All ranks call this together, between the batches of a validation.
+        """
         self.reporter.set_activity("agree")
         stop = self._agree().stop
         self.reporter.set_activity("evaluate")

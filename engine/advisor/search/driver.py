@@ -121,7 +121,8 @@ class Driver:
         """Poll all trials and start new ones. Return True if the search has ended."""
         self._preloader.poll()  # starts the runs that a killed preloader has not started
         for handle in self._handles.values():
-            if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
+            may_change = not handle.ended or handle.row.number in self._to_resume
+            if may_change and handle.poll():
                 self._has_changed = True
             if handle.row.state == "interrupted":
                 self._to_resume.add(handle.row.number)
@@ -139,8 +140,10 @@ class Driver:
             except OSError as error:
                 self._end_cause = f"No trial can be started: {error}. Free up space or get write permission there."
         self._rank()
-        is_idle = self._delete_checkpoints() and not any(handle.is_active for handle in self._handles.values())
-        if is_idle and not self._end_requests and self._finish_if_done():
+        are_all_deleted = self._delete_checkpoints()
+        is_any_active = any(handle.is_active for handle in self._handles.values())
+        can_finish = are_all_deleted and not is_any_active and not self._end_requests
+        if can_finish and self._finish_if_done():
             return True
         now = time.monotonic()
         if now > self._saved_at + (SAVE_S if self._has_changed else IDLE_SAVE_S):

@@ -93,8 +93,11 @@ class CachedImages(Store):
         with lock_cache_folder() as root, ExitStack() as undo:
             self.folder = root / folder_hash.hexdigest()
             existing_rows = _read_records(self.folder / INDEX)["path"]
-            if len(existing_rows) > 2 * _count_distinct(existing_rows) and remove(self.folder):
-                existing_rows = existing_rows[:0]  # most rows belonged to older versions of the files
+            are_most_outdated = len(existing_rows) > 2 * _count_distinct(
+                existing_rows
+            )  # of older versions of the files
+            if are_most_outdated and remove(self.folder):
+                existing_rows = existing_rows[:0]
             # The row of each image, and the paths that need new rows.
             self._rows, new_paths = _assign_rows(existing_rows, self._path_hashes)
             self.folder.mkdir(mode=0o700, exist_ok=True)

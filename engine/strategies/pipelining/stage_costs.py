@@ -236,7 +236,10 @@ def _copy_to_device(segment: fx.GraphModule, device: torch.device) -> fx.GraphMo
         return copied.to(device)
     copied = copied.to_empty(device=device)
     for tensor in tensors_of(copied):
-        torch.nn.init.uniform_(tensor, 0.0, 0.02) if tensor.is_floating_point() else tensor.data.zero_()
+        if tensor.is_floating_point():
+            torch.nn.init.uniform_(tensor, 0.0, 0.02)
+        else:
+            tensor.data.zero_()
     return copied
 
 

@@ -88,7 +88,11 @@ def find_sequence(path: str) -> str:
 
 
 def _read_definition(path: str) -> KittiClasses:
-    """Read the classes in a semantic-kitti.yaml. Raises UnusableFile and OSError."""
+    """Read the classes in a semantic-kitti.yaml. Raises UnusableFile and OSError.
+
+    Only its sections with one entry per line are read: `labels` names the labels in the files, `learning_map` maps them
+    to class numbers, and `learning_map_inv` maps these to one label each.
+    """
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     for line in read_text(path, _MAX_BYTES).splitlines():

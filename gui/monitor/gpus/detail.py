@@ -116,7 +116,7 @@ class GpuDetail(QWidget):
         )
         self.reset = QPushButton(tr("Count energy from now"))
         self.reset.setToolTip(tr("Reset this GPU's energy counter"))
-        self.reset.clicked.connect(lambda: self._gpu is not None and self.reset_energy.emit(self._gpu.key))
+        self.reset.clicked.connect(self._on_reset_clicked)
         self._title = heading_label()
         self._gpu_name = styled(ElidedLabel(), "muted")
         self._state = QLabel(wordWrap=True)
@@ -190,6 +190,10 @@ class GpuDetail(QWidget):
             card.setVisible(title in groups)
             if title in groups:
                 card.show_group(groups[title], faded=watched.is_outdated)
+
+    def _on_reset_clicked(self) -> None:
+        if self._gpu is not None:
+            self.reset_energy.emit(self._gpu.key)
 
     def _on_cursor_moved(self) -> None:
         if self.isVisible():

@@ -175,7 +175,8 @@ def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> 
             definition.problems.append(dataset_warning(message, "The names are used; correct nc."))
     for key, value in content.items():
         entries = [_to_text(each) for each in value] if isinstance(value, list) else [_to_text(value)]
-        if (split := split_named(key)) and split not in definition.splits and any(entries):
+        split = split_named(key)  # of several keys for a split, the first with entries counts
+        if split and split not in definition.splits and any(entries):
             definition.splits[split] = [entry for entry in entries if entry]
     shape = content.get("kpt_shape")
     if isinstance(shape, list) and len(shape) == 2:
@@ -191,7 +192,8 @@ def _read_darknet(tree: Tree, file: str) -> Definition:
     values = {key.strip().lower(): value.strip() for key, sign, value in lines if sign}
     definition = Definition(file)
     for key, value in values.items():
-        if (split := split_named(key)) and value and split not in definition.splits:
+        split = split_named(key)
+        if split and split not in definition.splits and value:
             definition.splits[split] = [value]
     list_name = values.get("names")
     list_path = resolve(tree, list_name, os.path.dirname(file)) if list_name else None
