@@ -261,7 +261,10 @@ class MainWindow(QMainWindow):
         self.completed.emit()
 
     def _connect_workspace(self, workspace: Workspace) -> None:
-        """Connect the pages and services of `workspace` with the form, the header and the message line."""
+        """Connect the pages and services of `workspace` with the form, the header and the message line.
+
+        If the settings of the alerts could not be read, this also shows the problem.
+        """
         workspace.devices.selection_changed.connect(self._on_devices_selected)
         self.job_panel.devices_requested.connect(workspace.devices.set_selection)
         workspace.hosts.local.snapshot.connect(self._on_snapshot)

@@ -300,7 +300,7 @@ class OptimizerStep:
             if name in state["state"]
         }
         groups = self.optimizer.state_dict()["param_groups"]
-        if state.get("group_step") is not None:
+        if state.get("group_step") is not None:  # of LAMB, which counts steps per group
             groups = [group | {"step": state["group_step"]} for group in groups]
         self.optimizer.load_state_dict({"state": local_state, "param_groups": groups})
         self.updates = state.get("updates", 0)

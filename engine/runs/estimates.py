@@ -68,7 +68,9 @@ def read_past_run(run: RunFolder) -> PastRun | None:
     used: dict[str, list[int]] = {}  # used memory in bytes in each sample, by device
     for event in run.events():
         if isinstance(event, RunStarted):
-            started, speeds, used = event, [], {}  # start over, because a later execution may have other devices
+            # Start over, because a later execution may have other devices.
+            started, speeds, used = event, [], {}
+            validated_images, validation_s = 0, 0.0
         elif isinstance(event, Planned):
             planned = event
         elif isinstance(event, StepMetrics):

@@ -60,7 +60,11 @@ class DataParallelProcesses(Distributed, SingleDevice):
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Wrap the model in DistributedDataParallel with the options of the job."""
+        """Wrap the model in DistributedDataParallel with the options of the job.
+
+        Before, the speeds of the ranks are measured if the job balances them. Afterwards, DDP's first backward pass is
+        run on a blank image if its effects must precede the training.
+        """
         job = resolved.job
         # Converted layers would be new objects, without the method `train` that freezes the statistics of a layer.
         has_frozen_statistics = job.model.freeze_epochs or job.model.freeze_batchnorm

@@ -152,8 +152,11 @@ class Driver:
 
     def _finish_if_done(self) -> bool:
         """If there is nothing left to do, save the final state and return True."""
-        if not self._end_cause and (self._to_resume or self._may_start() or self._list_missing_repeats()):
-            return False
+        if not self._end_cause:
+            # `_may_start` sets `_end_cause` if all trials have failed.
+            has_more_to_do = self._to_resume or self._may_start() or self._list_missing_repeats()
+            if has_more_to_do:
+                return False
         if self._end_cause:
             self._save_end("failed")
             return True

@@ -207,11 +207,13 @@ def _make_content(
 ) -> Content:
     """Convert the labels in `collected` to "classes" or "labels", with problems about names and images.
 
+    Images that two different names may mean are removed from `collected`.
+
     The `folders` may contain a file with names for numbered classes. If `has_several_labels` is True, the tables list
     several labels for some images, so that different labels in several rows are no fault.
     """
     problems = collected.problems
-    for images in collected.labeled.values():  # leave out images that two different names may mean
+    for images in collected.labeled.values():
         for path in collected.contested.keys() & images.keys():
             del images[path]
     used_labels = {

@@ -138,7 +138,7 @@ def run(tmp_path: Path) -> RunFolder:
     )
     events: list[AnyEvent] = [
         RunStarted(run_id="run", job=pair, devices=(first,), world_size=2, environment={}, supervisor_pid=1),
-        step(1, 900.0), step(2, 900.0),
+        step(1, 900.0), step(2, 900.0), Validation(epoch=1, step=2, measures={}, images=900, seconds=0.5),
         *(DevicesSampled(samples=(DeviceSample(device="GPU-a", memory_used_bytes=each),)) for each in (0, 9 << 30)),
         RunStarted(run_id="run", job=JOB, devices=(device,), world_size=1, environment={}, supervisor_pid=1),
         Planned(
