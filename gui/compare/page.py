@@ -230,7 +230,7 @@ class ComparePage(QWidget):
 
     def _show_state(self) -> None:
         """Show the number of runs, the progress of reading them, and unreadable runs. Enable saving if one was read."""
-        count = len(self._requested)
+        count = len(self._requested | self.runs)  # a run that was deleted after it was read stays in the table
         self._title.setText(
             tr("Compare {count} runs").format(count=localized(count)) if count != 1 else tr("Compare 1 run")
         )

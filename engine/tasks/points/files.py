@@ -73,17 +73,17 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
     If a label is too large for the classification (above `MAX_LEGACY_CLASS` in point formats 0 to 5, or `MAX_CLASS` in
     later ones), the classification doesn't change, and all labels are written to the additional dimension
-    `EXTRA_DIMENSION` instead, which replaces that of an earlier prediction.
+    `EXTRA_DIMENSION` instead. This dimension of an earlier prediction is removed.
     """
     import laspy
 
     with open_regular(source) as stream:
         cloud = laspy.read(stream, closefd=False)
+    if EXTRA_DIMENSION in cloud.point_format.extra_dimension_names:
+        cloud.remove_extra_dim(EXTRA_DIMENSION)
     # Point formats from 6 on store the class in a full byte.
     max_class = MAX_LEGACY_CLASS if cloud.header.point_format.id < 6 else MAX_CLASS
     if labels.max(initial=0) > max_class:
-        if EXTRA_DIMENSION in cloud.point_format.extra_dimension_names:
-            cloud.remove_extra_dim(EXTRA_DIMENSION)
         dtype = np.uint8 if labels.max() <= MAX_CLASS else np.int32
         cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA_DIMENSION, dtype, "Predicted class"))
         cloud[EXTRA_DIMENSION] = labels.astype(dtype)

@@ -117,6 +117,16 @@ def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None
     assert [run.summary.run_id for run in page.runs.values()] == [intact.run_id]
 
 
+def test_compare_page_keeps_run_that_was_deleted_later(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
+    active, ended = make_run(40, None), make_run(40)
+    page = show(supervise_here(active), ended)
+    shutil.rmtree(active.path)
+    # On a busy machine, the pause between two reads is up to 50 s.
+    qtbot.waitUntil(lambda: f"{active.run_id} can no longer be read" in join_visible_texts(page), timeout=90_000)
+    assert "Compare 2 runs" in join_visible_texts(page)
+    assert count_points(page, "loss") == {"1": 40, "2": 40}
+
+
 def test_compare_page_names_damaged_run(
     show: Callable[..., ComparePage],
 ) -> None:

@@ -94,8 +94,8 @@ def test_las_stores_classes_that_fit(
     source = tmp_path / f"0.{ending}"
     las.write(source)
     found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
-    for value in (highest, highest + 1, 70_000):
-        target = tmp_path / f"{value}.{ending}"
+    for number, value in enumerate((highest, highest + 1, 70_000, highest)):
+        target = tmp_path / f"{number + 1}.{ending}"
         CloudFiles().write(str(source), target, found, (2, value))
         with laspy.open(target) as reader:
             assert reader.header.are_points_compressed == (ending == "laz")
