@@ -114,7 +114,7 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
     # The numbers x and y alternate. A polygon has at least three points. A last number without a partner is dropped.
     rings = [ring[: len(ring) // 2 * 2] for ring in decoded if len(ring) >= 6]
     polygons = tuple(np.array(ring).reshape(-1, 2) for ring in rings)
-    if not polygons or not all(np.isfinite(each).all() for each in polygons):
+    if not polygons:
         raise OutlineError("an outline in it has fewer than three points")
     return Outline(polygons)
 

@@ -393,7 +393,7 @@ def _read_outline(
     x = [value for ring in with_area for value in ring[::2]]
     y = [value for ring in with_area for value in ring[1::2]]
     edges = min(x), min(y), max(x), max(y)
-    return (content, edges) if all(map(math.isfinite, edges)) else _BAD_OUTLINE
+    return content, edges
 
 
 def _is_empty(content: msgspec.Raw) -> bool:

@@ -46,13 +46,17 @@ def test_history_is_bounded(tmp_path: Path) -> None:
     assert readings == [(float(second), {"cpu": {"load": float(second)}}) for second in range(int(first), 500)]
 
 
-@pytest.mark.parametrize("damage", [b"\xff\x00{[", b'["no time"]\n', b'{"quantities": 3}\n', b"\n"])
-def test_history_skips_damaged_lines(tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("damage", "lines"), [(b"\xff\x00{[", 2), (b'["no time"]\n', 3), (b'{"quantities": 3}\n', 3), (b"\n", 3)]
+)
+def test_history_skips_damaged_lines(
+    tmp_path: Path, damage: bytes, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "history"
     HistoryWriter(path).add(1.0, {"cpu": {"load": 1.0}})
     path.write_bytes(damage + b"\n" + path.read_bytes() + damage)
     assert [time for time, _ in read_history(path)] == [1.0]
-    assert len(caplog.records) == 1
+    assert [record.args for record in caplog.records] == [(lines, path)]
     caplog.clear()
 
 

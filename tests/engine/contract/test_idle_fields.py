@@ -48,6 +48,8 @@ CASES: list[tuple[dict[str, Any], set[str], set[str]]] = [
     ({"task": "road_extraction", "model": "hourglass_mtl"}, {"head_rate"}, {"layer_decay"}),
     ({"model": "vgg11"}, {"freeze_batchnorm"}, {"dropout"}),
     ({"model": "timm:resnet50"}, set(), {"freeze_batchnorm", "dropout"}),  # unknown model
+    ({"task": "edge_detection", "model": "hed"}, {"multi_scale"}, {"image_size"}),
+    ({"devices": ()}, {"wait_for_others", "on_lost_device"}, {"cpu_threads"}),
     ({"devices": ("cpu",)}, {"wait_for_others"}, {"cpu_threads"}),
     ({"devices": (GPU,)}, {"cpu_threads"}, {"wait_for_others"}),
     ({"devices": (GPU,), "start": "at_once"}, {"wait_for_others"}, set()),

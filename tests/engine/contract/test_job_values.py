@@ -102,6 +102,7 @@ def test_job_from_values_reports_all_problems() -> None:
         ({"schedule": "cosin"}, "Did you mean “cosine”?"),
         ({"dataset": "\udcff"}, "symbolic link"),
         ({"name": "n" * 121}, "120"),
+        ({"options": 3}, "[options]"),
     ],
 )
 def test_job_from_values_reports_field_and_remedy(values: dict[str, Any], remedy: str) -> None:
@@ -147,6 +148,7 @@ def test_flat_names_reach_every_section() -> None:
     job = Job.from_fields(optimizer="adamw", batch_size=8, task="segmentation", options={"width": 3})
     assert (job.optimizer.name, job.training.batch_size, job.task) == ("adamw", 8, "segmentation")
     assert job.with_fields(batch_size=4).values() == job.values() | {"batch_size": 4}
+    assert job_from_values({"options": {"width": 3}}) == (Job.from_fields(options={"width": 3}), [])
     assert hash(job) == hash(job.with_fields(batch_size=8))
     with pytest.raises(KeyError):
         job.with_fields(batchsize=8)

@@ -274,6 +274,8 @@ def test_rule_does_not_hold_for_unknown_facts(tmp_path: Path) -> None:
     recipe, _ = read_recipe(write_recipe(tmp_path, text))
     assert recipe is not None
     assert recipe.values(RecipeFacts(task="classification")) == {}
+    empty = facts(images=0, classes=0)
+    assert (empty.images, empty.classes) == (None, None)
     assert recipe.values(facts(images=8)) == {"mixup": 0.5}, "a single incomplete batch is trained"
 
 
@@ -293,6 +295,7 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
         """
         title = " "
         about = 3
+        id = "mine"
         taks = ["classification"]
         [set]
         learning_rat = 0.1
@@ -311,7 +314,7 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
     recipe, wrong = read_recipe(path)
     assert recipe is None
     keys = (
-        "“title”", "“about”", "“taks”", "“set.learning_rat”", "“set.epochs”", "“set.devices”", "“[[when]] 1: image”",
+        "“title”", "“about”", "“id”", "“taks”", "“set.learning_rat”", "“set.epochs”", "“set.devices”", "“[[when]] 1: image”",
         "“[[when]] 1: steps”", "“[[when]] 1: pretrained”", "“[[when]] 1: set.optimizer”", "“scale.learning_rate”", "“scale.epochs”",
     )  # fmt: skip
     for key in keys:

@@ -21,6 +21,7 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
         setup=("module load cuda",),
     )
     assert options.problems() == SlurmOptions(time="5", gpus_per_node=0).problems() == []
+    assert SlurmOptions(nodes=1000, gpus_per_node=64, cpus_per_task=4096).problems() == []
     lines = options.create_script("night shift $(reboot)").splitlines()
     assert lines[0] == "#!/bin/bash"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
@@ -45,10 +46,9 @@ def test_slurm_problems_are_reported_together() -> None:
         "--partition", "--account", "--time", "--nodes", "--gpus-per-node", "--cpus-per-task", *["--setup"] * 4, "--slurm-host",
     ]  # fmt: skip
     assert all(problem.remedy for problem in options.problems())
-    assert [problem.field for problem in SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="4:59").problems()] == [
-        "--partition",
-        "--time",
-    ]
+    partition, time = SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="4:59").problems()
+    assert (partition.field, time.field, time.remedy) == ("--partition", "--time", "Request at least 5 minutes.")
+    assert "the last 90 s" in time.message
     assert len(script_problems("exec footplate\0")) == 3
     assert len(script_problems("#!/bin/bash\n# footplate node --slurm .")) == 1
 

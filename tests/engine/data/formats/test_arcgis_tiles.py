@@ -21,16 +21,17 @@ def test_arcgis_tiles_of_unknown_encoding_are_left_out(tmp_path: Path) -> None:
     arcgis_tiles.write(TRUTH, tmp_path, "several")
     path = tmp_path / "labels" / "img_1.xml"
     path.write_text(f'<?xml version="1.0" encoding="x"?>{path.read_text()}')
+    (tmp_path / "labels" / "img_2.xml").write_text("<annotation>")
     found = read_once(FORMAT, tmp_path, "labels")
-    assert "img_1" not in list_annotations_by_split(found)[""]
-    assert "img_1.xml" in found.problems[0].message
+    assert not {"img_1", "img_2"} & list_annotations_by_split(found)[""].keys()
+    assert "img_1.xml, img_2.xml (it is not valid XML (unknown encoding" in found.problems[0].message
 
 
-def test_arcgis_tiles_with_boxes_are_of_another_format(tmp_path: Path) -> None:
+def test_arcgis_tiles_with_a_box_are_of_another_format(tmp_path: Path) -> None:
     arcgis_tiles.write(TRUTH, tmp_path, "plain")
     box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
-    for path in (tmp_path / "labels").iterdir():
-        path.write_text(path.read_text().replace("</object>", f"{box}</object>"))
+    path = tmp_path / "labels" / "img_1.xml"
+    path.write_text(path.read_text().replace("</object>", f"{box}</object>"))
     assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 
@@ -47,6 +48,7 @@ def test_arcgis_tiles_with_several_classes_have_labels(tmp_path: Path, several: 
     classes = [{"Value": value, "Name": name} for value, name in ((1, "oak"), (2, "elm"))]
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"Classes": classes}))
     found = read_once(FORMAT, tmp_path, "labels")
+    assert found.classes == ("oak", "elm")
     assert list_annotations_by_split(found)[""] == {
         str(number): {"oak", "elm"} if number == several else {"oak"} for number in range(2)
     }

@@ -132,6 +132,7 @@ def test_categories_are_named_or_reported(
         (_set("bbox", {"x": 1}), "annotations[0].bbox"),
         (_set("bbox", None), "annotations[0]"),
         (_set("bbox", []), "annotations[0]"),
+        (lambda json_content: json_content["annotations"][0].pop("bbox"), "annotations[0]"),
         (_set("image_id", None), "annotations[0].image_id"),
         (_set("image_id", 99), "annotations[0].image_id"),
         (_set("category_id", [3]), "annotations[0].category_id"),
@@ -141,7 +142,9 @@ def test_categories_are_named_or_reported(
     ],
 )
 def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
-    content = read(FORMAT, write_edited(tmp_path, edit, outlines=False), "boxes")
+    root = write_edited(tmp_path, edit, outlines=False)
+    assert detect(FORMAT, root)[0].kinds == ("boxes",)
+    content = read(FORMAT, root, "boxes")
     expected = list_drawn_boxes(SPLITS["train"])
     if list_boxes(content) != expected:  # an inserted entry doesn't affect the others
         del expected["a"][0]
@@ -160,6 +163,7 @@ def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: st
         _set("score", float("-inf")),
         _set("iscrowd", None),
         _set("iscrowd", "0"),
+        _set("image_id", "10"),
         _set("attributes", {"occluded": False, "NaN": "Infinity, NaN"}),
         _set("segmentation", "none", index=1),
         _set("width", None, "images"),
@@ -229,6 +233,8 @@ def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int
     for number, image in enumerate(images):
         expected[image][number % 2] = True
     assert content.splits[""].labels.tolist() == list(expected.values())
+    if "classes" in kinds:
+        assert read(FORMAT, tmp_path, "classes").splits[""].labels.tolist() == [0, 1]
 
 
 # Outlines
@@ -251,7 +257,9 @@ def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
     [
         ([[10, 10, 30, 30]], "1 outline of fewer than three points"),
         ([[10, 10, 30]], "1 outline of fewer than three points"),
+        ([[10, 10, float("inf"), 10, 30, 30]], "1 outline that is neither"),
         ([], "1 object without an outline"),
+        ([[]], "1 object without an outline"),
         (None, "1 object without an outline"),
         ("polygon", "1 outline that is neither"),
         ([[10, 10, None, 10, 30, 30]], "1 outline that is neither"),
@@ -289,10 +297,15 @@ def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
     def edit(json_content: dict[str, Any]) -> None:
         for each in json_content["annotations"]:
             del each["bbox"]
-        json_content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
+        dog, cat, other_cat = json_content["annotations"]
+        json_content["images"][0]["width"] = None
+        dog["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
+        cat["segmentation"][0].append(99)
+        other_cat["segmentation"].append([40, 20, 50, 20, 50, 80])
 
     found = list_boxes(read(FORMAT, write_edited(tmp_path, edit), "boxes"))
     assert found["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
+    assert found["b"] == [("cat", 10, 20, 50, 80)]
 
 
 def test_too_many_instances_are_reported(tmp_path: Path) -> None:
@@ -364,6 +377,7 @@ def test_each_entry_of_a_shared_id_is_counted(tmp_path: Path) -> None:
         json_content["images"] += [{"id": 10, "file_name": f"{name}.png"} for name in "xy"]
 
     message = read(FORMAT, write_edited(tmp_path, edit), "boxes").problems[0].message
+    assert "3 images with the ids of other images" in message
     assert [message.count(f"images[{place}].id") for place in (0, 1, 2, 3)] == [1, 0, 1, 1]
 
 
@@ -510,13 +524,15 @@ def test_files_need_objects_in_categories(tmp_path: Path, edit: Edit, count: int
     assert len(detect(FORMAT, write_edited(tmp_path, edit))) == count
 
 
-@pytest.mark.parametrize(("other", "failures"), [(3, 0), (7, 1)])
-def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, other: int, failures: int) -> None:
+@pytest.mark.parametrize(("other", "failures"), [(3, 0), (7, 1), (None, 0)])
+def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, other: int | None, failures: int) -> None:
     draw(tmp_path / "images/a.png", ONE)
     for name, category in (("x/train.json", 3), ("y/train.json", other)):
         content = boxed.coco_json({"a": ONE})
         for each in content["annotations"]:
             each["category_id"] = category
+        if category is None:
+            content["annotations"] = []
         text(tmp_path / name, json.dumps(content))
     assert len(errors(read(FORMAT, tmp_path, "boxes").problems)) == failures
 

@@ -48,10 +48,16 @@ def test_crowds_have_no_label(tmp_path: Path) -> None:
 def test_names_of_images_are_those_in_their_list(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
     (tmp_path / "images/img_1.jpg").rename(tmp_path / "images/renamed.jpg")
-    edit(tmp_path, lambda coco: coco["images"][0].update(file_name="renamed.jpg"))
+    edit(tmp_path, lambda coco: coco["images"][0].update(id="1", file_name="renamed.jpg"))
     content = read(FORMAT, tmp_path)
     assert [Path(path).stem for path in content.splits[""].files] == [*(f"img_{n}" for n in range(2, 7)), "renamed"]
     assert content.problems == []
+
+
+def test_images_without_an_entry_have_the_names_of_masks(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    edit(tmp_path, lambda coco: coco["images"].clear())
+    assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
 
 
 def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:

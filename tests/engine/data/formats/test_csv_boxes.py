@@ -16,7 +16,7 @@ from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import csv_boxes
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import list_annotations, read_once
+from tests.support.read_formats import list_annotations, list_annotations_by_split, read_once
 
 HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
@@ -86,6 +86,21 @@ def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str
     assert f"boxes.csv, {place}" in messages(found)
 
 
+def test_csv_boxes_without_a_header_count_rows_from_1(tmp_path: Path) -> None:
+    text = "a.png,1,2,3,4,cat\nb.png,1,x,3,4,dog\nc.png,1,2,3,4,cat\n"
+    assert "boxes.csv, row 2" in messages(read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes"))
+
+
+def test_csv_boxes_of_splits_may_have_other_columns(tmp_path: Path) -> None:
+    folder = write(tmp_path, "train.csv", "file,class,x1,y1,x2,y2\na.png,cat,1,2,3,4\n")
+    (folder / "val.csv").write_text("file,class,x,y,w,h,split\nb.png,cat,1,2,3,4,\nc.png,cat,1,2,3,4,test\n")
+    assert list_annotations_by_split(read_once(FORMAT, folder, "boxes")) == {
+        "train": {"a": [("cat", (1, 2, 3, 4))]},
+        "val": {"b": [("cat", (1, 2, 4, 6))]},
+        "test": {"c": [("cat", (1, 2, 4, 6))]},
+    }
+
+
 def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
     text = "ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\na,cat,0.1,0.5,0.25,0.75,1\nb,cat,0.1,0.5,0.25,0.75,0\n"
     write(tmp_path, "train-annotations-bbox.csv", text)
@@ -121,7 +136,9 @@ def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text:
     assert detections(write(tmp_path, name, text)) == []
 
 
-@pytest.mark.parametrize("last", ["b.png,60,40,cat,5,6,7,8", "b.png,60,40,cat,5,6", "b.png,60,40,ca"])
+@pytest.mark.parametrize(
+    "last", ["b.png,60,40,cat,5,6,7,8", "b.png,60,40,cat,5,6,7,9", "b.png,60,40,cat,5,6", "b.png,60,40,ca"]
+)
 def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
     text = f"{HEAD}a.png,60,40,cat,1,2,30,20\nb.png,60,40,dog,1,2,9,9\n{last}"
     found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
@@ -139,6 +156,9 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
         ("file,class,x,y,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (10, 20, 16, 28))]}),
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,1,1\n", {"a": [("cat", (0, 0, 1, 1))]}),
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1\n", {"a": [("cat", (0, 0, 30, 40))]}),
+        ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1.01\n", {"a": [("cat", (0, 0, 30, 40.4))]}),
+        ("file,x1,y1,x2,y2,class\na.png,1,2,3,4,1.0\nb.png,1,2,3,4,2\nc.png,1,2,3,4,1",
+         {"a": [("1", (1, 2, 3, 4))], "b": [("2", (1, 2, 3, 4))], "c": [("1", (1, 2, 3, 4))]}),
         ("file,label,class_name,x1,y1,x2,y2\na.png,0,cat,1,2,3,4\nb.png,1,7,1,2,3,4\n",
          {"a": [("cat", (1, 2, 3, 4))], "b": [("7", (1, 2, 3, 4))]}),
         ("a.png,1,2,3,4,cat\nb.png,,,,,\nc.png,x,y,z,w,dog\n", {"a": [("cat", (1, 2, 3, 4))], "b": [], "c": []}),
@@ -159,14 +179,14 @@ def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: o
 )
 def test_csv_boxes_are_named_by_a_list_of_all_classes(tmp_path: Path, listed: str, classes: tuple[str, ...]) -> None:
     text = HEAD + "a.png,60,40,cat,1,2,3,4\nb.png,60,40,dog,1,2,3,4\n"
-    (write(tmp_path, "boxes.csv", text) / "class_list.csv").write_text(listed)
+    (write(tmp_path, "boxes.csv", text) / "images/class_list.csv").write_text(listed)
     content = read_once(FORMAT, tmp_path, "boxes")
     assert content.classes == classes
     assert [image.size for image in content.splits[""]] == [(40, 60)] * 2
 
 
 def test_csv_boxes_of_other_columns_are_not_used(tmp_path: Path) -> None:
-    folder = write(tmp_path, "a.csv", HEAD + "a.png,60,40,cat,1,2,3,4\n")
+    folder = write(tmp_path, "a.csv", HEAD + "a.png,60,40,cat,1,2,3,4\nx.png,60,40,cat,1,2,3,4\n")
     (folder / "b.csv").write_text(
         "file,class,x1,y1,x2,y2\nb.png,cat,1,2,3,4\n" + "".join(f"x{n}.png,cat,1,2,3,4\n" for n in range(5))
     )

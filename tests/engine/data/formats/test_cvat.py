@@ -9,6 +9,7 @@ import pytest
 
 from engine.contract.problems import errors
 from engine.data.formats.cvat import FORMAT
+from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
@@ -65,7 +66,7 @@ def test_cvat_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: st
 def test_cvat_shapes_keep_their_rotation(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", TWO)
     turned = '<box label="cat" xtl="10" ytl="10" xbr="30" ybr="20" rotation="90"/>'
-    oval = '<ellipse label="cat" cx="40" cy="30" rx="20" ry="5" rotation="90"/>'
+    oval = '<ellipse label=" cat " cx="40" cy="30" rx="20" ry="5" rotation="90"/>'
     put(tmp_path / "annotations.xml", image(turned + oval + '<polygon label="cat" points="1,2;11,2;11,12;1,12"/>'))
     expected = [("cat", (15.0, 5.0, 25.0, 25.0)), ("cat", (35.0, 10.0, 45.0, 50.0)), CAT]
     assert list_boxes_by_split(read_once(tmp_path))[""]["a"] == expected
@@ -199,3 +200,6 @@ def test_cvat_detection_refuses_other_xml_files(tmp_path: Path) -> None:
     text(tmp_path / "empty/annotations.xml", "")
     for name in ("voc", "own", "broken", "empty"):
         assert FORMAT.detect(Tree(str(tmp_path / name))) == []
+    put(tmp_path / "bare/annotations.xml", image())
+    (detection,) = FORMAT.detect(Tree(str(tmp_path / "bare")))
+    assert (detection.kinds, detection.confidence) == (("boxes",), Confidence.WEAK)

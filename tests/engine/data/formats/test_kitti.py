@@ -46,7 +46,12 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
 
 def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
-    for path, names in (("train", "data/a\ngone\n1.5\n"), ("val", "c.png\nlost"), ("../training/ImageSets/train", "b")):
+    for path, names in (
+        ("train", "data/a\ngone\n1.5\n"),
+        ("val", "c.png\nlost"),
+        ("trainval", "b"),
+        ("../training/ImageSets/train", "b"),
+    ):
         text(root / f"ImageSets/{path}.txt", names)
     content = read_once(FORMAT, root)
     assert {split: list(images) for split, images in list_boxes_by_split(content).items()} == {
@@ -55,6 +60,14 @@ def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> No
     }
     assert "3 images named in a list but not in the folder: 1.5, gone, lost" in join_problems(content)
     assert "2 images in no split: b.png, d.png" in join_problems(content)
+
+
+def test_kitti_does_not_use_lists_without_training_images(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    (root / "ImageSets/train.txt").unlink()
+    assert {split: len(images) for split, images in list_boxes_by_split(read_once(FORMAT, root)).items()} == {
+        "train": 4
+    }
 
 
 def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:

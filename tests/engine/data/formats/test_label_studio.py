@@ -78,7 +78,9 @@ def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> N
         (region(OF_CAT, image_rotation=90), "turned in Label Studio"),
         ({"type": "rectangle", "id": "other", "value": OF_CAT}, "without a label"),
         ({"type": "rectangle", "id": [], "value": OF_CAT}, "without a label"),
+        (region({"x": 1, "y": 1}, kind="keypointlabels"), "it has no area"),
         ("text", "of an unknown kind"),
+        ({"type": "video"}, "of an unknown kind"),
     ],
 )
 def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
@@ -100,9 +102,11 @@ def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
     oval = region({"x": 50, "y": 50, "radiusX": 25, "radiusY": 10, "rotation": 90}, kind="ellipselabels")
     plain = {"type": "rectangle", "id": "r", "value": OF_CAT}
     relation = {"type": "relation", "from_id": "r", "to_id": "r"}
-    put(tmp_path, task(oval, plain, region(OF_CAT, [" cat "], kind="labels"), relation))
+    note = {"type": "textarea", "id": "n", "value": {"text": ["wet"]}}
+    put(tmp_path, task(oval, region(OF_CAT, [" cat "], kind="labels"), plain, relation, note))
     content = read_once(tmp_path)
     assert list_boxes_by_split(content)[""]["a"] == [("cat", (34.0, 10.0, 46.0, 50.0)), CAT]
+    assert content.splits[""][0].size == (60, 80)
     assert content.problems == []
 
 
@@ -140,7 +144,13 @@ def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> No
     put(
         tmp_path,
         {"image": "a.png", "title": "sunny", "class": "wet", "label": [box], **common},
-        {"image": "b.png", "title": "sunny", "choice": {"choices": ["wet", "cold"]}, **common},
+        {
+            "image": "b.png",
+            "title": "sunny",
+            "choice": {"choices": ["wet", 3]},
+            "more": {"choices": ["cold"]},
+            **common,
+        },
         {"image": "b.png", "title": "sunny", "choice": "late", **common},
         images=("a.png", "b.png"),
     )

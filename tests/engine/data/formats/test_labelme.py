@@ -48,7 +48,8 @@ read_once = partial(read_formats.read_once, FORMAT)
     [
         (shape(None), CAT[1]),
         (shape("circle", [[30, 30], [30, 40]]), (20.0, 20.0, 40.0, 40.0)),
-        (shape("rectangle", [[11, 12], [1, 2]]), CAT[1]),
+        (shape(label=" cat "), CAT[1]),
+        (shape("rectangle", [[11, 12], [1, 2]], label="cat "), CAT[1]),
         (shape("rectangle", SQUARE), CAT[1]),
         (shape("rotation", [[10, 0], [20, 10], [10, 20], [0, 10]], direction=0.78), (0.0, 0.0, 20.0, 20.0)),
         (shape("oriented_rectangle", [[10, 0], [20, 10], [10, 20], [0, 10]]), (0.0, 0.0, 20.0, 20.0)),
@@ -78,7 +79,7 @@ def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
         (shape("circle", [[1, 2], [1, 2]]), "no radius"),
         (shape("mask", [[0, 0], [5, 5]], mask="iVBORw0KGgo="), "can't be decoded"),
         (shape("mask", [[0, 0], [5, 5]]), "its mask is missing"),
-        (shape(label=""), "without a label"),
+        (shape(label=" "), "without a label"),
         (shape(label=None), "without a label"),
         (shape(label="__ignore__"), "labeled __ignore__"),
         ("text", "of an unknown shape"),
@@ -97,7 +98,7 @@ def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase:
 
 def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
     parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41, 61)]
-    groups = (3, "cat"), (3, "cat"), (4, "cat"), (3, "dog")
+    groups = (0, "cat"), (0, "cat"), (4, "cat"), (0, "dog")
     shapes = (shape(points=part, group_id=id, label=label) for part, (id, label) in zip(parts, groups, strict=True))
     write_sample(tmp_path, *shapes)
     assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == [
@@ -148,8 +149,8 @@ def test_labelme_finds_images(tmp_path: Path, json_at: str, image_at: str, image
 
 def test_labelme_gives_the_size_in_the_json(tmp_path: Path) -> None:
     for name, size in (("a", 7), ("b", None), ("c", "x")):
-        write_sample(tmp_path, shape(), name=name, imageHeight=size, imageWidth=size)
-    assert [each.size for each in read_once(tmp_path).splits[""]] == [(7, 7), None, None]
+        write_sample(tmp_path, shape(), name=name, imageHeight=size, imageWidth=9)
+    assert [each.size for each in read_once(tmp_path).splits[""]] == [(7, 9), None, None]
 
 
 def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
@@ -158,6 +159,8 @@ def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
     (problem,) = errors(read_once(tmp_path).problems)
     assert "1 image only embedded in JSON files: a.json" in problem.message
     assert "labelme_export_json" in problem.remedy
+    (problem,) = read_once(write_sample(tmp_path, shape(), name="b")).problems
+    assert problem.severity == "warning"
 
 
 def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.data.formats import change_detection, depth, mvtec
+from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognize
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
@@ -68,6 +69,22 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
         recognized = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert recognized.train is None
         assert module.FORMAT.title in " ".join(problem.message for problem in recognized.problems)
+
+
+@pytest.mark.parametrize(
+    ("places", "confidence"),
+    [
+        (("a/b/color/{name}.png", "mask:a/b/depth/{name}.png"), Confidence.LIKELY),
+        (("rgb/{name}.png", "depth/{name}.png"), Confidence.WEAK),
+        (("left/{name}.png", "right/{name}.png"), Confidence.WEAK),
+        (("left/{name}.png", "right/{name}.png", "Calib/{name}.png"), Confidence.LIKELY),
+    ],
+)
+def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
+    tmp_path: Path, places: tuple[str, ...], confidence: Confidence
+) -> None:
+    write(tmp_path, *places)
+    assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [confidence]
 
 
 @pytest.mark.parametrize(
