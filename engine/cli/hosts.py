@@ -127,10 +127,12 @@ def _add(options: argparse.Namespace) -> int:
         return _report_problems([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
     if wrong := new.problems():
         return _report_problems(wrong)
-    if options.install is not None and not _install(new, options.install, yes=options.yes):
-        return BAD_REQUEST
-    if options.install is not None and not new.folder:
-        new = msgspec.structs.replace(new, folder=f"~/{FOLDER}")
+    if options.install is not None:
+        is_installed = _install(new, options.install, yes=options.yes)
+        if not is_installed:
+            return BAD_REQUEST
+        if not new.folder:
+            new = msgspec.structs.replace(new, folder=f"~/{FOLDER}")
     if options.no_check:
         put_host(new)
         print_lines(f"Added {new.title}, unchecked.")

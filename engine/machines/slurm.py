@@ -57,7 +57,8 @@ def supervise_slurm(folder: Path) -> int:
     stdio.redirect_output(run.path / "supervisor.log")
     _record_state(run, job_id, "RUNNING")
     code = _supervise(run, this_node)
-    if not _was_warned(run) or not requeue(run, job_id):
+    is_requeued = _was_warned(run) and requeue(run, job_id)
+    if not is_requeued:
         _record_state(run, job_id, "FAILED" if code else "COMPLETED")
     return code
 

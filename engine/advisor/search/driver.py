@@ -135,6 +135,7 @@ class Driver:
                 return True
         else:
             self._prune(active)
+            self._end_cause = self._end_cause or self._explain_if_all_failed()
             try:
                 self._start_trials()
             except OSError as error:
@@ -152,11 +153,9 @@ class Driver:
 
     def _finish_if_done(self) -> bool:
         """If there is nothing left to do, save the final state and return True."""
-        if not self._end_cause:
-            # `_may_start` sets `_end_cause` if all trials have failed.
-            has_more_to_do = self._to_resume or self._may_start() or self._list_missing_repeats()
-            if has_more_to_do:
-                return False
+        has_more_to_do = self._to_resume or self._may_start() or self._list_missing_repeats()
+        if has_more_to_do and not self._end_cause:
+            return False
         if self._end_cause:
             self._save_end("failed")
             return True
@@ -230,16 +229,21 @@ class Driver:
     def _may_start(self) -> bool:
         """Return True if the budget allows another trial, not counting those that confirm the best settings.
 
-        If all trials have failed, return False and set `_end_cause`, which ends the search.
+        If all trials have failed, return False.
         """
+        if self._explain_if_all_failed():
+            return False
+        rows, limits = self._original_rows, self._search.budget
+        worked_s = self._compute_worked_s() - self._compute_confirming_s()
+        return not self._is_exhausted and not budget.is_used_up(limits, rows, worked_s)
+
+    def _explain_if_all_failed(self) -> str:
+        """Return the reason to end the search if all of several trials have failed, otherwise ""."""
         rows, limits = self._original_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
         enough_failures = min(MAX_FAILED, limits.trials or MAX_FAILED)
-        if len(rows) >= enough_failures and len(failed) == len(rows):
-            self._end_cause = f"All trials have failed: {failed[-1].cause}"
-            return False
-        worked_s = self._compute_worked_s() - self._compute_confirming_s()
-        return not self._is_exhausted and not budget.is_used_up(limits, rows, worked_s)
+        are_all_failed = len(rows) >= enough_failures and len(failed) == len(rows)
+        return f"All trials have failed: {failed[-1].cause}" if are_all_failed else ""
 
     def _start_next(self, devices: tuple[str, ...]) -> None:
         """Start the next trial that is not a repeat on `devices`. Raises OSError.

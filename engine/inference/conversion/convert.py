@@ -234,7 +234,8 @@ class _Conversion:
             self._add_file(file.name, "the model as ONNX" if file == path else "the weights of the ONNX file")
         self.compared.append(compared)
         names = [ONNX]
-        if options.int8 and self._try_quantizing(path, export):
+        has_int8 = options.int8 and self._try_quantizing(path, export)
+        if has_int8:
             names.append(INT8)
         paths.write_atomically(self.folder / SCRIPT, create_script_source(self.model).encode())
         self._add_file(SCRIPT, "a script that predicts with it")
