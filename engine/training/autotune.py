@@ -97,7 +97,7 @@ class Autotuner:
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
-        self._passes_left = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
+        self._max_passes = int(TRIAL_FRACTION * steps)  # maximum number of passes in the trial of memory formats
         self._emit = emit
         self._is_stopped = is_stopped
         self._error = ""  # reason why the last comparison failed on this rank, or ""
@@ -222,7 +222,7 @@ class Autotuner:
         """
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
-        if self._passes_left < 2 * (WARM_UP + MIN_PASSES):  # for two memory formats
+        if self._max_passes < 2 * (WARM_UP + MIN_PASSES):  # for two memory formats
             return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
             pass_s = self._time_current(rehearsal)
@@ -256,10 +256,9 @@ class Autotuner:
         Returns the seconds of a pass with each candidate: the median over the passes, averaged over all ranks. A
         candidate is a function that prepares the model for a pass. Its first `warm_up` passes don't count. If a pass
         fails on any rank, the result is [], and `_error` is the reason. Raises _TrialStopped if the run is stopped on
-        any rank. The passes count against the number of passes that trials may make.
+        any rank.
         """
         strategy = self._strategy
-        self._passes_left -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
         # A barrier: all ranks measure at the same time, since they may share a processor.
         strategy.collectives.all_reduce_max((0,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -151,6 +152,19 @@ def test_export_leaves_nothing_after_a_failure(run: RunFolder, tmp_path: Path, e
     before = set(tmp_path.iterdir())
     with pytest.raises(ExportRefused, match="Choose another folder"):
         export(run, tmp_path / "missing" / "report", TEXTS, checkpoints=True)
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("export", [export_folder, export_zip])
+def test_export_to_a_full_disk_leaves_nothing(run: RunFolder, tmp_path: Path, export: type) -> None:
+    before = set(tmp_path.iterdir())
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(ExportRefused):
+            export(run, tmp_path / "report", TEXTS, checkpoints=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert set(tmp_path.iterdir()) == before
 
 

@@ -109,6 +109,19 @@ def test_stopped_rank_warns_long_before_it_fails() -> None:
     assert (failed.rank, failed.step, ranks.now) == (1, 8, 1020 + 4 + LIMITS.stopped + 1)
 
 
+def test_time_limit_of_a_stopped_rank_restarts_if_it_was_resumed() -> None:
+    ranks = Ranks(STEP)
+    ranks.advance(20)
+    ranks.set(0, None)
+    ranks.stopped = {0}
+    assert len(ranks.run(LIMITS.stopped)) == 1
+    ranks.stopped = set()
+    assert [event.code for event in ranks.run(20) if isinstance(event, Warned)] == ["silent"]
+    ranks.stopped = {0}
+    assert [event.code for event in ranks.run(LIMITS.stopped) if isinstance(event, Warned)] == ["stopped"]
+    assert isinstance(ranks.run(2)[-1], Failed)
+
+
 def test_silence_limit_is_longer_before_training() -> None:
     ranks = Ranks(make_heartbeat(""), make_heartbeat(""))
     ranks.advance(10)
@@ -122,9 +135,9 @@ def test_silence_of_all_ranks_warns_long_before_it_fails() -> None:
     ranks.advance(10)
     ranks.set(0, None)
     ranks.set(1, None)
-    events = ranks.run(1000)
-    assert [(type(event), event.rank) for event in events] == [(Warned, 0), (Warned, 1)]
-    assert isinstance(ranks.run(1000)[-1], Failed)
+    events = ranks.run(2000)
+    assert [(type(event), event.rank) for event in events] == [(Warned, 0), (Warned, 1), (Failed, 0)]
+    assert ranks.now == pytest.approx(1010 + 10 * LIMITS.silent_warning + 1)
 
 
 def test_silence_of_a_single_rank_warns_once() -> None:

@@ -146,7 +146,16 @@ def run(tmp_path: Path) -> RunFolder:
             parameters=1, trainable_parameters=1, time=1000.0, from_step=10,
         ),
         *(step(10 * number, speed) for number, speed in ((1, 90.0), (2, 210.0), (3, 200.0))),
-        *(DevicesSampled(samples=(DeviceSample(device="GPU-a", memory_used_bytes=each),)) for each in used),
+        *(
+            DevicesSampled(
+                samples=(
+                    DeviceSample(device="cpu", memory_used_bytes=9 << 30),
+                    DeviceSample(device="GPU-a", memory_used_bytes=each),
+                    DeviceSample(device="GPU-b"),
+                )
+            )
+            for each in used
+        ),
         *(Validation(epoch=number, step=30, measures={}, images=100 * number, seconds=0.5) for number in (1, 2)),
     ]  # fmt: skip
     lines = [ENCODE.encode(msgspec.structs.replace(event, n=number)) for number, event in enumerate(events, 1)]

@@ -96,6 +96,13 @@ def test_comparison_pairs_samples_and_resamples(tmp_path: Path) -> None:
     mcnemar = compare(*other).mcnemar
     assert mcnemar is not None
     assert mcnemar.p == pytest.approx(2 * 0.5**9)
+    for task, is_tested in (("multilabel", True), ("segmentation", False)):
+        pair = (save(tmp_path, f"{task} {number}", "ab", (1, number), {}, task=task) for number in (0, 1))
+        found = compare(*pair)
+        counts = McNemar(only_first=0, only_second=1, p=1.0) if is_tested else None
+        assert (found.mcnemar, found.only_first, found.only_second) == (
+            (counts, (), ("b",)) if is_tested else (None, None, None)
+        )
     for field, value in (("task", "multilabel"), ("dataset", "/else"), ("split", "test")):
         with pytest.raises(NotComparable, match=value):
             compare(first, save(tmp_path, value.strip("/"), "a", (0,), {}, **{field: value}))

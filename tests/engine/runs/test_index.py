@@ -63,8 +63,15 @@ def test_index_reads_ended_runs_once(logs_read: list[str]) -> None:
     first = read()
     assert sorted(logs_read) == sorted(run.run_id for run in runs)
     logs_read.clear()
-    assert read() == first
+    index = RunIndex()
+    assert {summary.run_id: summary for summary in index.summaries()} == first
     assert logs_read == []
+    added = write_run(8)
+    age([added])
+    for expected in ([added.run_id], []):
+        assert len(list(index.summaries())) == 4
+        assert logs_read == expected
+        logs_read.clear()
 
 
 def test_index_reports_damaged_run_and_lists_others() -> None:

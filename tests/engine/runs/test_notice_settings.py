@@ -62,6 +62,22 @@ def test_invalid_toml_gives_defaults(text: str) -> None:
     assert "is not valid TOML" in problems
 
 
+def test_unreadable_settings_file_gives_defaults() -> None:
+    path = settings_file()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"ended = false # \xff")
+    assert load_notices()[0] == NoticeSettings()
+    assert "it is not UTF-8" in load_notices()[1][0].message
+    path.write_bytes(b"ended = false")
+    path.chmod(0o666)
+    assert load_notices()[0] == NoticeSettings()
+    assert "is writable by others" in load_notices()[1][0].message
+    path.unlink()
+    path.mkdir()
+    assert load_notices()[0] == NoticeSettings()
+    assert load_notices()[1][0].message == f"{path} can't be read: Is a directory."
+
+
 def test_save_keeps_damaged_file() -> None:
     save_and_load("ended = nonsense")
     save_notices(CHANGED)

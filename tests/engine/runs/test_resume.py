@@ -87,6 +87,7 @@ def test_completed_run_resumes_only_with_more_epochs() -> None:
         assert job is None
         assert problem.field == "epochs"
         assert f"Set more than {EPOCHS} epochs" in problem.remedy
+    assert [problem.field for problem in job_to_resume(run, {"epochs": 0})[1]] == ["epochs"]
     job, problems = job_to_resume(run, {"epochs": EPOCHS + 1})
     assert problems == []
     assert job is not None

@@ -149,6 +149,15 @@ def test_failed_command_is_explained(
     assert part in str(raised.value)
 
 
+def test_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("engine.system.slurm.ANSWER_S", 0.6)
+    with pytest.raises(SlurmFailed, match=r"squeue has not answered for 1 s\."):
+        run_slurm("", "squeue")
+
+
 def test_host_that_only_the_run_folder_names_is_not_contacted(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

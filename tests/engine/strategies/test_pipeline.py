@@ -131,8 +131,11 @@ def test_pipeline_trains_like_its_microbatches(
 @pytest.mark.parametrize("schedule", EVERYDAY)
 def test_pipeline_traces_every_action(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     group = start(
-        job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, epochs=4, **model_file(NORMS))
-    ).completed()
+        job(
+            cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, accumulation=2, batch_size=24,
+            epochs=4, **model_file(NORMS),
+        )
+    ).completed()  # fmt: skip
     event, *_ = group.of(ScheduleTraced, 0)
     (planned,) = group.of(Planned)
     places = planned.model_split.stage_ranks

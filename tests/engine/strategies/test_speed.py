@@ -78,10 +78,13 @@ def test_single_rank_gets_the_batch() -> None:
 
 
 class _CollectivesWithSlowerRanks(Collectives):
-    """Collectives with two other ranks, which train 10 and 20 images per second."""
+    """Collectives with two other ranks, which train `speeds` images per second."""
+
+    def __init__(self, *speeds: float) -> None:
+        self.speeds = speeds
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        return values + torch.tensor([0.0, 10.0, 20.0], dtype=torch.float64)
+        return values + torch.tensor([0.0, *self.speeds], dtype=torch.float64)
 
     def gather_objects(self, value: Any) -> list[Any]:
         return [value] * 3
@@ -90,12 +93,19 @@ class _CollectivesWithSlowerRanks(Collectives):
 def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "measure_images_per_second", lambda *_: 30.0)
     strategy = DataParallelProcesses(make_worker_spec(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
-    strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _CollectivesWithSlowerRanks()
+    strategy.resolved_job, strategy.collectives = (
+        ResolvedJob(strategy.spec.job),
+        _CollectivesWithSlowerRanks(10.0, 20.0),
+    )
     balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == strategy.resolved_job.shares == (30 / 60, 10 / 60, 20 / 60)
     (remark,) = strategy.remarks
     assert isinstance(remark, Warned)
     assert (remark.rank, re.findall(r"\d+(?:\.\d+)?", remark.message)) == (1, ["1", "2.5", "17"])
+    strategy.resolved_job, strategy.remarks = ResolvedJob(strategy.spec.job), []
+    strategy.collectives = _CollectivesWithSlowerRanks(28.0, 30.0)
+    balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
+    assert (strategy.shares, strategy.remarks) == ((30 / 88, 28 / 88, 30 / 88), []), "no rank is much slower"
     resumed = (0.2, 0.3, 0.5)
     strategy.resolved_job = ResolvedJob(strategy.spec.job, shares=resumed)
     balance(strategy, _model(), make_classification_objective(), (3, 16, 16))

@@ -18,7 +18,11 @@ from engine.supervisor import environment
         ("0::/", {"cpu.max": "max 100000"}, 16),
         ("0::/a/b", {"a/cpu.max": "400000 100000", "a/b/cpu.max": "max 100000"}, 4),
         ("0::/gone", {"cpu.max": "300000 100000"}, 3),
-        ("2:cpuset:/a", {"cpu/a/cpu.cfs_quota_us": "200000", "cpu/a/cpu.cfs_period_us": "100000"}, 16),
+        (
+            "2:cpuset:/a\n0::/",
+            {"cpu.max": "300000 100000", "cpu/a/cpu.cfs_quota_us": "200000", "cpu/a/cpu.cfs_period_us": "100000"},
+            3,
+        ),
         ("3:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "200000", "cpu/a/cpu.cfs_period_us": "100000"}, 2),
         ("3:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 16),
         ("0::/", {}, 16),

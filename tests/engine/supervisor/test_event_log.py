@@ -101,7 +101,7 @@ def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], mo
         with disk_full_at(0):
             log.append(LogLine(text="one"))
             log.append(step_metrics(1))
-            clock.now += RETRY_S
+            clock.now += 2 * RETRY_S
             log.retry()
         clock.now += RETRY_S / 2
         log.retry()
@@ -112,7 +112,9 @@ def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], mo
     events = list(RunFolder(path.parent).events())
     assert [event.count for event in events if isinstance(event, EventsLost)] == [1, 1]
     delays = [event.message for event in events if isinstance(event, Warned) and event.code == "log_delayed"]
-    assert [re.findall(r"\d+", message) for message in delays] == [["2", "2"]] * 2, "seconds and number of events"
+    assert [re.findall(r"\d+", message) for message in delays] == [["4", "2"]] * 2, (
+        "seconds since the first failure and number of events"
+    )
     log.close()
 
 

@@ -88,6 +88,23 @@ def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> N
         TASK.get_example_shape(custom_job(things, file), 3)
 
 
+def test_model_starts_from_the_weights_of_a_file(things: Path, tmp_path: Path) -> None:
+    job = custom_job(things, EXAMPLE)
+    with pytest.raises(TaskError, match=r"no pretrained weights for counting\.py") as error:
+        TASK.build_model(job.with_fields(pretrained=True), 0, 3)
+    assert error.value.field == "pretrained"
+    before = TASK.build_model(job.with_fields(seed=1), 0, 3).state_dict()
+    torch.save(before, tmp_path / "weights.pt")
+    after = TASK.build_model(job.with_fields(weights_file=str(tmp_path / "weights.pt")), 0, 3).state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not torch.equal(TASK.build_model(job, 0, 3).state_dict()["0.weight"], before["0.weight"])
+
+
+def test_samples_of_doubles_are_tried_as_floats(things: Path, tmp_path: Path) -> None:
+    file = write_changed_example(tmp_path, "permute(2, 0, 1) / 255", "permute(2, 0, 1).double() / 255")
+    assert TASK.build_model(custom_job(things, file), 0, 3).training
+
+
 def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
     objective = TASK.create_objective(custom_job(things, EXAMPLE), DatasetInfo((), 3))
     outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])
@@ -187,6 +204,11 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         assert other(*values, 1, 0)[0][0, 0, 0, 0].item() not in drawn
     empty = torch.zeros(0, 3, 48, 48), torch.zeros(0, 1)
     assert finish(*empty, 1, 0)[0] is empty[0]
+    file = write_changed_example(tmp_path, "else inputs), targets", "else inputs)")
+    faulty = TASK.create_batch_transform(custom_job(things, file), RandomStreams(0), rank=0)
+    assert faulty is not None
+    with pytest.raises(TaskError, match=r"transform returns a tensor of .*, not a tuple of inputs and targets"):
+        faulty(*values, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +310,9 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     assert objective.create_blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
     file.write_text(BRIGHTNESS.replace('"classes"', '"class"'))
     with pytest.raises(TaskError, match=r"there are no annotations “class”\. Did you mean “classes”"):
+        TASK.open_splits(custom_job(tmp_path / "data", file))
+    file.write_text(BRIGHTNESS.replace('("classes",)', "()"))
+    with pytest.raises(TaskError, match=r"mine\.py: it has no annotations, and datasets returns nothing"):
         TASK.open_splits(custom_job(tmp_path / "data", file))
 
 

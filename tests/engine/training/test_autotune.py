@@ -78,6 +78,7 @@ class AutotuneResult:
         before: dict[str, Any] | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
         rank: int = 0,
+        shape: tuple[int, ...] = SHAPE,
         **job: Any,
     ) -> None:
         self.choices: dict[str, tuple[str, str]] = {}
@@ -85,7 +86,7 @@ class AutotuneResult:
         spec = make_worker_spec(Job.from_fields(**fields), rank=rank, world_size=1, devices=("cpu",) * (rank + 1))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(
-            self.strategy, make_classification_objective(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped
+            self.strategy, make_classification_objective(), shape, steps=steps, emit=self._emit, is_stopped=is_stopped
         )
         self.trials.decide(spec.job, model.train(), before or {})
 
@@ -108,6 +109,32 @@ def test_autotune_chooses_the_faster_memory_format(chosen: str) -> None:
     assert "with contiguous and" in why
     weight = next(model.parameters())
     assert _lies_channels_last(weight) == (chosen == "channels_last")
+
+
+@pytest.mark.parametrize(
+    ("passes", "reason"),
+    [
+        # The warm-up doesn't count, and the medians do. All passes are made, since no format is clearly faster.
+        (((0.9, 0.9), (0.3, 0.4), *[(0.5, 0.4)] * 3, (0.5, 1.0), *[(0.9, 1.0)] * 2), "took 500.0 ms with contiguous and 400.0 ms"),
+        (((0.1, 0.9), (0.8, 0.2)), "took 800.0 ms with contiguous and 200.0 ms"),  # clearly faster after the warm-up
+    ],
+)  # fmt: skip
+def test_autotune_compares_medians_after_the_warm_up(
+    monkeypatch: pytest.MonkeyPatch, passes: tuple[tuple[float, float], ...], reason: str
+) -> None:
+    seconds = iter([each for pair in passes for each in pair])
+    monkeypatch.setattr("engine.training.autotune.Rehearsal.time_pass", lambda _: next(seconds))
+    monkeypatch.setattr("engine.training.autotune.ENOUGH_S", 1000.0)
+    choice, why = AutotuneResult(SlowWhen(lambda _: False)).choices["memory_format"]
+    assert choice == "channels_last"
+    assert reason in why
+    assert next(seconds, None) is None
+
+
+def test_autotune_keeps_samples_that_are_no_images_contiguous() -> None:
+    decided = AutotuneResult(SlowWhen(lambda _: False), shape=(3, 64), memory_format="channels_last")
+    why = "only images can have their channels last, and these samples are not images"
+    assert decided.choices["memory_format"] == ("contiguous", why)
 
 
 def test_autotune_has_no_side_effects() -> None:

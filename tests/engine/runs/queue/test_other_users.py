@@ -119,13 +119,14 @@ def test_slot_in_container_waits_for_all_outside_processes(slot: QueueSlot) -> N
             "Who uses GPU-0 can't be determined.",
         ),
         (lambda: machine(time=time.time()), "Who uses GPU-0 can't be determined."),
+        (lambda: machine(gpu(0, processes=(), lost=True), time=time.time()), "Who uses GPU-0 can't be determined."),
         (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 can't be determined."),
         (
             lambda: make_gpu_0_snapshot(GpuProcess(123, None, user="ada", name="python")),
             "How much of GPU 3 ada: python (pid 123) uses can't be determined.",
         ),
     ],
-    ids=["no snapshot", "an old one", "NVML hangs", "GPU missing", "no processes", "no memory"],
+    ids=["no snapshot", "an old one", "NVML hangs", "GPU missing", "GPU lost", "no processes", "no memory"],
 )
 def test_slot_starts_after_timeout_with_unknown_users(
     slot: QueueSlot, snapshot: Any, text: str, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +150,8 @@ def test_slot_keeps_position_while_it_waits_for_others(slot: QueueSlot) -> None:
 
 
 def test_slot_ignores_others_unless_requested_on_gpus() -> None:
-    for slot in (make_slot("one", "GPU-0"), make_slot("two", "cpu", wait_for_others=True)):
+    slots = make_slot("one", "GPU-0"), *(make_slot(each, each, wait_for_others=True) for each in ("cpu", "b:GPU-0"))
+    for slot in slots:
         slot.poll(make_gpu_0_snapshot(ADAS))
         assert slot.has_devices
         slot.close()

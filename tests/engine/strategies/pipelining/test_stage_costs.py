@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, fx, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchvision import models
 
 from engine.contract.job import Job
@@ -21,14 +23,17 @@ from engine.contract.model_split import ModelSplit
 from engine.parallel.layout import Layout
 from engine.parallel.split_points import CannotSplit, compute_stages
 from engine.strategies.base import autocast
+from engine.strategies.pipelining import stage_costs
 from engine.strategies.pipelining.model_split import trace
 from engine.strategies.pipelining.stage_costs import (
+    TRANSFER_BYTES,
     SegmentMeasurement,
     _Run,
     assemble_split,
     measure,
     measure_free_bytes,
     measure_rank,
+    measure_seconds_per_byte,
     select_split_points,
 )
 
@@ -218,7 +223,7 @@ def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> M
         each._replace(forward_s=slower, backward_s=2 * slower, activation_bytes=99, output_bytes=88)
         for each in costs.segments
     )
-    places = [costs._replace(segments=even), costs._replace(segments=slow)]
+    places = [costs._replace(segments=even, update_s=1.0), costs._replace(segments=slow, update_s=2.0)]
     return assemble_split(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
 
 
@@ -228,16 +233,23 @@ def _row() -> nn.Sequential:
 
 def test_assemble_merges_measurements() -> None:
     job = Job.from_fields(
-        strategy="ddp_pipeline", devices=("cpu",) * 4, batch_size=64, ema_decay=0.9, pipeline_schedule="1f1b"
-    )
+        strategy="ddp_pipeline", devices=("cpu",) * 4, batch_size=128, ema_decay=0.9, pipeline_schedule="1f1b",
+        accumulation=2, activation_checkpointing=True,
+    )  # fmt: skip
     model = _row()
     model[0].requires_grad_(False)
     split = _split(model, job, Layout(2, 2, (0, 1), 8), slower=2.0)
-    assert [each.backward_s[0] > 2.0 for each in split.segments] == [False] + [True] * 5  # includes the update
+    updates_s = [0.0] + [20 / 16] * 5  # of 20 parameters, divided among 16 microbatches
+    assert [each.backward_s for each in split.segments] == [(2.0 + each, 4.0 + 2 * each) for each in updates_s]
     assert {(each.forward_s, each.activation_bytes, each.output_bytes) for each in split.segments} == {
         ((1.0, 2.0), 99, 88)
     }
-    assert (split.phased, split.seconds_per_byte, split.devices) == (False, 1e-9, ("cpu", "cpu"))
+    assert (split.phased, split.recomputed, split.seconds_per_byte, split.devices) == (
+        False,
+        True,
+        1e-9,
+        ("cpu", "cpu"),
+    )
     assert split.chosen
     assert split.split_points == ("_3",)  # the slower device gets two of six layers
     assert (split.microbatch_size, split.microbatches, split.in_flight, split.state_bytes) == (4, 8, (2, 1), 16)
@@ -250,7 +262,8 @@ def test_assemble_merges_measurements() -> None:
 def test_assemble_validates_given_split_points() -> None:
     job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, split_points=("_0",))
     split = _split(_row(), job, Layout(1, 2, (0, 1), 8))
-    assert (split.split_points, split.chosen) == (("_0",), False)
+    assert (split.split_points, split.chosen, split.phased, split.recomputed) == (("_0",), False, True, False)
+    assert split.state_bytes == 12
     for split_points in (("_9",), ("_0", "_1")):
         wrong = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, split_points=split_points)
         with pytest.raises(CannotSplit) as refused:
@@ -264,6 +277,17 @@ def test_assemble_refuses_indivisible_batch() -> None:
     with pytest.raises(CannotSplit, match="can't be divided") as refused:
         _split(_row(), job, Layout(1, 2, (0, 1), None))
     assert refused.value.field == "batch_size"
+
+
+def test_seconds_per_byte_are_those_of_the_fastest_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time transfers to another rank that is only simulated: 8, 2 and 4 s."""
+    times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
+    monkeypatch.setattr(stage_costs.time, "perf_counter", lambda: next(times))
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        assert measure_seconds_per_byte(None, CPU) == 2.0 / TRANSFER_BYTES
+    finally:
+        dist.destroy_process_group()
 
 
 _RANK = """

@@ -113,7 +113,13 @@ class NotifiedRun:
 
 def step(number: int, seconds: float = 0.1) -> StepMetrics:
     return StepMetrics(
-        epoch=1, step=number, loss=1.0, learning_rate=0.1, images_per_second=1.0, data_wait_s=0.0, compute_s=seconds
+        epoch=1,
+        step=number,
+        loss=1.0,
+        learning_rate=0.1,
+        images_per_second=1.0,
+        data_wait_s=0.25 * seconds,
+        compute_s=0.75 * seconds,
     )
 
 
@@ -214,22 +220,23 @@ def test_stall_is_reported_once() -> None:
     assert len(run.recorded) == 2, "progress ends a stall"
 
 
-def test_stall_includes_the_warning_of_the_watchdog() -> None:
+@pytest.mark.parametrize("code", ["stuck", "silent", "stopped"])
+def test_stall_includes_the_warning_of_the_watchdog(code: str) -> None:
     run = start_recording()
     run.emit(PhaseChanged(phase="validating"))
-    run.emit(STUCK, then_wait_s=30)
+    run.emit(Warned(code=code, message=STUCK.message), Warned(code="other", message="It is slow."), then_wait_s=30)
     assert not run.recorded
     run.wait(STALL_S - 30)
     assert run.recorded == [f"stalled: night has stalled / {STUCK.message} It has now made no progress for 2:01 min."]
 
 
-def test_stall_limit_grows_with_step_time() -> None:
+def test_stall_limit_grows_with_average_step_time() -> None:
     run = start_recording()
-    for number in range(1, 20):
-        run.emit(TRAINING, step(number, 60.0), then_wait_s=60)
-    run.wait(1000)
+    for seconds in (50.0, 50.0, 150.0):  # the newest counts 10%
+        run.emit(TRAINING, step(1, seconds), then_wait_s=0)
+    run.wait(20 * 60)
     assert not run.recorded
-    run.wait(201)
+    run.wait(1)
     assert len(run.recorded) == 1
 
 
@@ -247,12 +254,14 @@ def test_stall_outside_training_needs_a_warning(phase: Any) -> None:
 
 def test_command_gets_the_notice_in_its_environment() -> None:
     run = start_sending("env -0 > environment; pwd > folder")
-    run.emit(RunFinished(outcome="failed", cause="It broke\0 'off';\n$(touch x)", best={"top1": 0.5}))
+    run.wait(75)
+    cause = f"It broke\0 'off';\n$(touch x){'!' * 5000}"
+    run.emit(RunFinished(outcome="failed", cause=cause, best={"top1": 0.5, "loss": 1.23456789}))
     run.read_sent()
     lines = (run.folder.path / "environment").read_bytes().decode().split("\0")
     variables = dict(line.split("=", 1) for line in lines if line.startswith("FOOTPLATE_"))
-    assert variables["FOOTPLATE_CAUSE"] == "It broke 'off';\n$(touch x)"
-    assert variables["FOOTPLATE_BEST"] == "top1=0.5"
+    assert variables["FOOTPLATE_CAUSE"] == f"It broke 'off';\n$(touch x){'!' * 5000}"[:4000]
+    assert (variables["FOOTPLATE_BEST"], variables["FOOTPLATE_SECONDS"]) == ("top1=0.5 loss=1.23457", "75")
     assert (variables["FOOTPLATE_NOTICE"], variables["FOOTPLATE_OUTCOME"]) == ("failed", "failed")
     assert (variables["FOOTPLATE_RUN"], variables["FOOTPLATE_NAME"]) == (run.folder.run_id, "night")
     assert (run.folder.path / "folder").read_text().strip() == variables["FOOTPLATE_FOLDER"] == str(run.folder.path)
@@ -296,7 +305,7 @@ def test_notice_that_cannot_be_sent_is_logged_once(
 
 
 def test_command_failure_is_logged_once() -> None:
-    run = start_sending("echo a beginning; echo this is wrong >&2; exit 7")
+    run = start_sending("seq 9999; echo this is wrong >&2; exit 7")
     for attempt in (1, 2):
         run.emit(restart_event(attempt))
         run.read_sent()
@@ -329,8 +338,23 @@ def test_command_is_killed_with_its_children_after_the_timeout(tmp_path: Path) -
 
 def test_command_may_leave_a_background_process(tmp_path: Path) -> None:
     result = send(command_notice(f"sleep 600 & echo $! > {tmp_path}/child", tmp_path / "gone"))
-    assert (result.command_code, result.command_problem) == (0, "")
+    assert (result.command_code, result.command_output, result.command_problem) == (0, "", "")
     psutil.Process(int((tmp_path / "child").read_text())).kill()
+
+
+def test_command_with_nul_is_a_problem_and_allows_sigterm(tmp_path: Path) -> None:
+    on_term = TermHandler()
+    result = send(command_notice("echo \0", tmp_path), on_term=on_term)
+    assert result.command_problem.startswith("The notification command could not be started: ")
+    with pytest.raises(SystemExit):
+        on_term(signal.SIGTERM, None)
+
+
+def test_result_has_the_end_of_the_output_and_the_duration(tmp_path: Path) -> None:
+    result = send(command_notice("sleep 0.1; seq 1000; exit 3", tmp_path))
+    assert (result.command_code, len(result.command_output)) == (3, 1999)
+    assert result.command_output.endswith("999\n1000")
+    assert 0.1 <= result.command_s < 60
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
@@ -391,6 +415,12 @@ def test_desktop_notifies_with_notify_send(notify_send: Path) -> None:
     assert notify_send.read_text().split("\0")[:-1] == [
         "--app-name=Footplate", "--icon=footplate", "--", "night has failed", "--not &lt;b&gt;an\\\\option",
     ]  # fmt: skip
+
+
+def test_commands_of_macos_and_windows_have_texts_as_separate_data() -> None:
+    title, text = "a <b>", 'c "d" & e'
+    assert desktop.create_command("osascript", title, text)[-2:] == [title, text]
+    assert not {title, text} & {*desktop.create_command("powershell", title, text)}
 
 
 def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from PIL import Image
 from scipy import ndimage
@@ -123,9 +124,23 @@ def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
     assert share[5].tolist() == np.repeat([0, 76, 77, FULL], 3).tolist()
     save_matlab(tmp_path / "sizes.mat", [first, second[:, :5]])
     Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "deep.png")
-    for name in ("sizes.mat", "deep.png"):
-        with pytest.raises(Unfit):
+    scipy.io.savemat(tmp_path / "other.mat", {"truth": first})
+    scipy.io.savemat(tmp_path / "plain.mat", {"groundTruth": first})
+    cells = np.empty((1, 1), object)
+    cells[0, 0] = {"Segmentation": first}
+    scipy.io.savemat(tmp_path / "segments.mat", {"groundTruth": cells})
+    for name, reason in (
+        ("sizes.mat", "different sizes"),
+        ("other.mat", "it has no groundTruth"),
+        ("plain.mat", "it has no groundTruth"),
+        ("segments.mat", "its groundTruth has no Boundaries"),
+        ("deep.png", "must have 8 bits"),
+    ):
+        with pytest.raises(Unfit, match=reason):
             read_edges(str(tmp_path / name))
+    cells[0, 0] = {"Boundaries": scipy.sparse.csc_matrix(first.astype(np.float64))}
+    scipy.io.savemat(tmp_path / "sparse.mat", {"groundTruth": cells})
+    assert read_edges(str(tmp_path / "sparse.mat")).layers.tolist() == [first.tolist()]
 
 
 def test_annotators_are_separate(tmp_path: Path) -> None:
@@ -263,6 +278,18 @@ def test_inverted_edges_are_reported(tmp_path: Path, change: Callable[[np.ndarra
     assert message in " ".join(map(str, inspect_folder(folder).problems))
 
 
+def test_images_without_usable_edges_are_counted(tmp_path: Path) -> None:
+    folder = make_edged(tmp_path, {"train": 3, "val": 2})
+    Image.fromarray(np.full((32, 32), 255, np.uint8)).save(folder / "edges/train/001.png")
+    for path in folder.glob("images/val/*.png"):
+        path.write_bytes(b"nothing")
+    problems = inspect_folder(folder).problems
+    assert [(problem.severity, problem.message) for problem in problems if "left out" not in problem.message] == [
+        ("warning", "In 1 of 3 training images, more than half of the pixels are edges."),
+        ("error", "None of the validation images can be used."),
+    ]
+
+
 def test_masks_are_read_as_edges(tmp_path: Path) -> None:
     task = TASKS["edge_detection"]
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
@@ -339,6 +366,25 @@ def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> Non
         save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.draw_mask() > 0, 255, 0).astype(np.uint8))
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.confidence is Confidence.WEAK
+    assert detection.against == ("areas rather than thin lines in the files of edges",)
+    assert detection.evidence == (f"{len(TRUTH.images)} images with edges in {name}",)
+    for image in TRUTH.images:
+        (tmp_path / f"{name}/{image.name}.png").write_bytes(b"nothing")
+    (tmp_path / "images").joinpath(f"{TRUTH.images[0].name}.png").unlink()
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.against == ("files of edges that can't be opened",)
+
+
+@pytest.mark.parametrize(("others", "confidence"), [(3, Confidence.LIKELY), (4, Confidence.WEAK)])
+def test_detect_doubts_edges_that_are_mostly_without_images(
+    tmp_path: Path, others: int, confidence: Confidence
+) -> None:
+    make_edged(tmp_path, {"": 3 + others})
+    for number in range(others):
+        (tmp_path / f"images/{number:03}.png").unlink()
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    objections = (f"{others} files of edges without an image",) if confidence is Confidence.WEAK else ()
+    assert (detection.confidence, detection.against) == (confidence, objections)
 
 
 def test_detect_prefers_the_files_of_all_annotators(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from engine.tasks.edges.metrics import (
 from tests.support.edges import make_edged
 
 SIDES = (60, 44)
-BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
+BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
 def draw_lines(seed: int) -> np.ndarray:
@@ -142,6 +142,7 @@ def test_soft_edge_is_thinned_to_its_middle(middle_px: float) -> None:
         assert ndimage.label(ridge, np.ones((3, 3)))[1] == 1
     assert not thin[0].any()
     assert not thin[:, -1].any()
+    assert not suppress_non_maxima(np.ones((1, 9))).any()
 
 
 def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:

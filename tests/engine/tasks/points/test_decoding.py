@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,8 +143,33 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
         path.write_bytes(f"{part}DATA {data}\n".encode() + content)
         with pytest.raises(Unfit, match=reason):
             read_cloud(str(path), ())
-    path.write_text("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6\n")
+    path.write_text("COLUMNS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6")
     assert read_cloud(str(path), (), with_labels=False).rows.tolist() == [0, 1]
+
+
+def test_pcd_may_repeat_names_of_padding(tmp_path: Path) -> None:
+    header = "FIELDS x _ y z _\nSIZE 4 2 4 4 1\nTYPE F U F F U\nCOUNT 1 1 1 1 3\nPOINTS 2\nDATA binary\n"
+    types = [("x", "<f4"), ("a", "<u2"), ("y", "<f4"), ("z", "<f4"), ("b", "u1", 3)]
+    points = np.array([(1, 7, 2, 3, 7), (5, 7, 6, 9, 7)], types)
+    (tmp_path / "a.pcd").write_bytes(header.encode() + points.tobytes())
+    cloud = read_cloud(str(tmp_path / "a.pcd"), (), with_labels=False)
+    assert cloud.positions.tolist() == [[-2, -2, -3], [2, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "it is empty"),
+        ("# .PCD v0.7\n", "it is not a PCD file"),
+        ("FIELDS x y z\nSIZE 4 4 4\nTYPE F F\nDATA ascii\n", "differ in length"),
+        ("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nDATA base64\n", "another DATA than ascii"),
+        ("FIELDS x y z\nSIZE 4 4 1\nTYPE F F F\nDATA ascii\n", "its field z is of the unknown type F1"),
+    ],
+)
+def test_invalid_pcd_header_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    (tmp_path / "a.pcd").write_text(content)
+    with pytest.raises(Unfit, match=reason):
+        read_head(str(tmp_path / "a.pcd"))
 
 
 def test_points_without_values_in_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +218,38 @@ def test_lines_that_begin_with_a_slash_are_no_table(tmp_path: Path) -> None:
         tables.read_table(str(path))
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("element vertex 1|property float x|property int y|property float z|property int label", None),
+        ("property int early|element vertex 1|property float x|property int y|property float z|property int label", None),
+        ("element vertex 1|property float x|property float y", "its points have no x, y and z"),
+        ("element vertex one", "its header gives counts that are not numbers"),
+        (f"element vertex {'9' * 5000}", "its header gives counts that are not numbers"),
+    ],
+)  # fmt: skip
+def test_ply_header_is_read_or_refused(tmp_path: Path, lines: str, expected: str | None, line_end: str) -> None:
+    path = tmp_path / "a.ply"
+    header = ["ply", "format ascii 1.0", *lines.split("|"), "end_header", "1 2 3 4", ""]
+    path.write_bytes(line_end.join(header).encode())
+    if expected is None:
+        assert read_head(str(path)) == (1, (), True)
+        return
+    with pytest.raises(Unfit, match=expected):
+        read_head(str(path))
+
+
+@pytest.mark.parametrize("ending", ["ply", "las", "xyz"])
+def test_empty_and_foreign_files_are_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    reasons = {"ply": "it is not a PLY file", "las": "it is not a LAS file", "xyz": "it is not a table of points"}
+    for content, reason in ((b"", "it is empty"), (b"\0other" * 100, reasons[ending])):
+        path.write_bytes(content)
+        with pytest.raises(Unfit, match=reason):
+            read_head(str(path))
+
+
 @pytest.mark.parametrize("lost_bytes", [1, 60])
 def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int) -> None:
     path = tmp_path / "a.las"
@@ -199,6 +257,26 @@ def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int)
     path.write_bytes(path.read_bytes()[:-lost_bytes])
     with pytest.raises(Unfit, match="header announces more points"):
         read_head(str(path))
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_las_with_impossible_counts_is_refused(tmp_path: Path, is_streamed: bool) -> None:
+    path = tmp_path / "a.laz"
+    write_las(path, *make_scene(0, 50))
+    intact = bytearray(path.read_bytes())
+    (points_offset,) = struct.unpack_from("<I", intact, 96)
+    (chunk_table,) = struct.unpack_from("<q", intact, points_offset)
+    if is_streamed:  # the position of the chunk table is at the end
+        struct.pack_into("<q", intact, points_offset, -1)
+        intact += struct.pack("<q", chunk_table)
+    path.write_bytes(intact)
+    assert read_head(str(path)).points == 50
+    for position in (100, chunk_table + 4):  # the numbers of records before the points, and of chunks
+        damaged = intact.copy()
+        struct.pack_into("<I", damaged, position, 1000)
+        path.write_bytes(damaged)
+        with pytest.raises(Unfit, match="its header announces more points than there are"):
+            read_head(str(path))
 
 
 def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> None:
@@ -279,6 +357,12 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
         ("1.5 2 3 255 0 7\n1.5 2 3 8 9 10\n", ("x", "y", "z", "red", "green", "blue"), 2),
         ("1.5 2 3 255 0 7 0.5 1\n1.5 2 3 8 9 10 0.25 2\n", ("x", "y", "z", "red", "green", "blue", "intensity", "label"), 2),
         ("1.5 2 3 900 255 0 7 1\n1.5 2 3 70.5 8 9 10 2\n", ("x", "y", "z", "intensity", "red", "green", "blue", "label"), 2),
+        ("1.5 2 3 90 255 0 7 1\n1.5 2 3 70 8 9 10 2\n", ("x", "y", "z", "intensity", "red", "green", "blue", "label"), 2),
+        ("1.5 2 3 255 0 7 0.5 0.25 1\n", ("x", "y", "z", "red", "green", "blue", "", "", "label"), 1),
+        ("1.5 2 3 0.5 1\n", ("x", "y", "z", "intensity", "label"), 1),
+        ("\ufeffx y z label\n1 2 3 0\n", ("x", "y", "z", "label"), 1),
+        ("1 2 3 0\nabout it\n", ("x", "y", "z", "label"), 2),
+        ("# one\nabout it\n", "line 2 holds neither numbers nor the names of columns", 0),
         ("1.5 2 3 0.5 -0.5 0.25 1\n", ("x", "y", "z", "", "", "", "label"), 1),
         ("//X Y Z R G B Scalar_Classification\n1\n1 2 3 4 5 6 1\n", ("x", "y", "z", "red", "green", "blue", "label"), 1),
         ("x y z x\n1 2 3 4\n", ("x", "y", "z", ""), 1),
@@ -470,6 +554,14 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
     }
     (problem,) = errors(read(tmp_path / "bare").problems)
     assert "have no labels" in problem.message
+    write_noise(tmp_path / "bare/b.png", seed=0)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path / "bare")))
+    assert (detection.confidence, detection.evidence) == (Confidence.WEAK, ("1 file of points (PLY)",))
+    write_table(tmp_path / "ply/b.xyz", *make_scene(0, 40))
+    (detection,) = FORMAT.detect(Tree(str(tmp_path / "ply")))
+    assert detection.evidence == ("3 files of points (PLY, XYZ)", "labels of points")
+    (detection,) = FORMAT.detect(Tree(str(tmp_path / "guessed")))
+    assert (detection.evidence[1:], detection.against) == (("labels of points",), ("columns without names",))
 
 
 def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:

@@ -138,6 +138,9 @@ def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
     assert "have the label 0; at least two labels are needed" in str(recognize_folder(tmp_path / "alike").problems[0])
     assert "have no labels" in str(recognize_folder(tmp_path / "bare").problems[0])
     assert "not point clouds" in str(recognize_folder(tmp_path / "images").problems[0])
+    for path in (tmp_path / "bare").glob("*/a.ply"):
+        path.write_bytes(b"ply")
+    assert "None of the point clouds can be read" in str(recognize_folder(tmp_path / "bare").problems[0])
     recognized = recognize(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
     assert "Point cloud segmentation" in recognized.problems[0].remedy
 

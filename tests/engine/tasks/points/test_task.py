@@ -74,6 +74,7 @@ def test_x_transform_starts_like_linear_layers(fan_in: int) -> None:
 def test_x_conv_matches_the_paper() -> None:
     torch.manual_seed(0)
     layer = XConv(5, 7, neighbors=4, dilation=1, lifted_channels=6, depth_multiplier=2).eval()
+    assert 0.4 < layer.depthwise.abs().max().item() <= 4**-0.5
     points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
     outputs = layer(points, features, points[:, :3])
     for place in range(3):
@@ -112,6 +113,7 @@ def test_outputs_follow_the_point_order(channels: int, points: int) -> None:
     inputs = cloud(2, points, channels)
     outputs = model(inputs)
     assert outputs.shape == (2, CLASSES, points)
+    assert not torch.equal(model(inputs), outputs), "dropout"
     outputs.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
     model.eval()
@@ -142,6 +144,13 @@ def test_gradients_are_the_slopes_of_the_loss(channels: int) -> None:
         slope = (losses[0] - losses[1]) / 2e-6
         assert slope == pytest.approx((grad * direction).sum().item(), rel=1e-3, abs=1e-4)
     assert PointCNN(channels, CLASSES, width=1).eval()(cloud(1, 1, channels)).shape == (1, CLASSES, 1)
+
+
+@pytest.mark.parametrize(("channels", "width", "parameters"), [(3, 1, 109_473), (6, 1, 110_617), (6, 2, 280_563)])
+def test_networks_keep_their_size(channels: int, width: int, parameters: int) -> None:
+    with torch.device("meta"):
+        model = PointCNN(channels, CLASSES, width)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 def test_weights_load_into_the_plain_network() -> None:
@@ -215,6 +224,9 @@ def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     assert (prepared.train.training, prepared.train.is_rotated) == (True, True)
     assert (prepared.val.training, prepared.val.is_rotated) == (False, False)
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
+    plain = TASK.prepare_splits(job(augmentation="none"), splits).train
+    assert isinstance(plain, PointBlocks)
+    assert (plain.training, plain.is_rotated, len(plain)) == (True, False, 8)
     assert prepared.train.load(0, 1)[0].shape == TASK.get_example_shape(job(points=80), splits.channels)
     with pytest.raises(TaskError, match="Without the label 1, there are no two classes left") as error:
         TASK.prepare_splits(job(ignore_value=1), splits)
