@@ -47,7 +47,7 @@ class SidePages(QObject):
                 context.actions.pages[entry.tab].on_trigger(partial(self._show_tab, entry.name))
 
     def show(self, name: str, argument: Any = None) -> None:
-        """Show the page `name` of the registry for the job in the form, and select the tab that it covers.
+        """Show the page `name` of `PAGES` for the job in the form, instead of the page of its tab. Select this tab.
 
         `argument` is passed to the page's `show` function (see `PageEntry`). Its meaning depends on the page.
         """

@@ -76,7 +76,8 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, d
     """Check an image, compare its size with its annotations, and return its height and width after EXIF rotation.
 
     `annotated` has heights and widths of the image according to its annotations. `noun` names the annotations in
-    messages, such as "boxes". Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
+    messages, such as "boxes". Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder,
+    if the image is unusable.
     """
     with open_to_show(path) as image:
         size, rotation = get_upright_size(image), get_rotation(image)

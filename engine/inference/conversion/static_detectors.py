@@ -289,7 +289,7 @@ class _Fcos(_AnchorDetector):
 
 
 class _Ssd(_StaticDetector):
-    """SSD and SSDlite with fixed shapes. The code follows `SSD.postprocess_detections`."""
+    """SSD and SSDlite with fixed shapes. As in `SSD.postprocess_detections`, each class is selected separately."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the best detections of all classes as rows (see `_concatenate`), after selecting the best of each class."""

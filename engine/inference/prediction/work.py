@@ -174,7 +174,7 @@ class Predictor:
         return (height, width) if height else (self._model.size, self._model.size)
 
     def _create_sample(self, number: int, sides: tuple[int, int]) -> Sample:
-        """Describe the sample of the source file with index `number`, given the height and width of its image."""
+        """Create the `Sample` of the source file with index `number`, given the height and width of its image."""
         file = self._sources.files[number]
         return Sample(
             number,
