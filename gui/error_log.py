@@ -13,6 +13,7 @@ from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, Slot,
 
 from engine.system import paths
 from gui.sources.background import emit_safely
+from gui.translation import tr
 
 LOG_NAME = "footplate.window"
 MAX_BYTES = 1 << 20
@@ -62,7 +63,10 @@ def install_handlers(show: Callable[[str], None]) -> None:
             return
         path = log_exception(error or kind())
         emit_safely(
-            notifier.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {path}."
+            notifier.message,
+            tr("Something went wrong in the window ({kind}: {error}). Details are in {file}.").format(
+                kind=kind.__name__, error=error, file=path
+            ),
         )
 
     sys.excepthook = on_exception

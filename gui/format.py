@@ -13,6 +13,7 @@ from PySide6.QtCore import QDateTime, QLocale
 
 from engine.system import format as plain
 from engine.system.format import BINARY_UNITS, NOT_KNOWN
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.gpus.quantities import Quantity
@@ -129,7 +130,7 @@ def size_of(used: float | None, total: float | None) -> str:
     if total is None:
         return used_text
     used_number = used_text.rpartition(" ")[0]  # the unit follows the total
-    return f"{used_number} of {size(total, 'GiB')}"
+    return tr("{used} of {total}").format(used=used_number, total=size(total, "GiB"))
 
 
 def known(value: float | None) -> TypeGuard[float]:
@@ -205,7 +206,7 @@ def format_roughly(seconds: float) -> str:
     for unit, length, digits, limit in (("s", 1, 0, 60), ("min", 60, 0, 90), ("h", 3600, 1, 48)):
         if round(seconds / length, digits) < limit:  # rounded, so that 59.8 s are "1 min" rather than "60 s"
             return f"{localized(max(1.0, seconds) / length, digits)} {unit}"
-    return f"{localized(seconds / 86400, 1)} days"
+    return tr("{days} days").format(days=localized(seconds / 86400, 1))
 
 
 def milliseconds(seconds: float) -> str:

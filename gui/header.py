@@ -28,7 +28,7 @@ class Header(QWidget):
         for number, page in enumerate(self._pages):
             self.tabs.addTab(page.text())
             # Without "page", the Train tab and the Train button would have the same name.
-            self.tabs.setAccessibleTabName(number, f"{page.text()} page")
+            self.tabs.setAccessibleTabName(number, tr("{page} page").format(page=page.text()))
             page.toggled.connect(partial(self._on_page_toggled, number))
             page.changed.connect(partial(self._update_tool_tip, number))
             self._update_tool_tip(number)
@@ -62,8 +62,10 @@ class Header(QWidget):
         self.alerts.setText(str(count))
         self.tabs.setTabButton(MONITOR, QTabBar.ButtonPosition.RightSide, self.alerts if count else None)
         self.alerts.setVisible(count > 0)
-        alerts = f", {counted(count, 'alert')}" if count else ""
-        self.tabs.setAccessibleTabName(MONITOR, f"{self.tabs.tabText(MONITOR)} page{alerts}")
+        name = tr("{page} page, {alerts}") if count else tr("{page} page")
+        self.tabs.setAccessibleTabName(
+            MONITOR, name.format(page=self.tabs.tabText(MONITOR), alerts=counted(count, "alert"))
+        )
 
     def _on_page_toggled(self, number: int, selected: bool) -> None:
         if selected:

@@ -73,7 +73,7 @@ class RunControl(QObject):
             self._status.show_idle(tr("Checking · inspecting the dataset folder"))
         else:
             is_ready = self._context.actions.train.ready
-            self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
+            self._status.show_idle(tr("Idle · ready to train") if is_ready else tr("Idle · the job is not ready"))
 
     def _format_window_title(self) -> str:
         """Return the program's name, with progress and title of the open run while it trains."""
@@ -108,7 +108,7 @@ class RunControl(QObject):
         self._has_read_runs = True
         self._context.train.stop_waiting()
         self.show_status()
-        self._status.set_suffix(f"the list of runs can't be read: {reason}")
+        self._status.set_suffix(tr("the list of runs can't be read: {reason}").format(reason=reason))
 
     def _show_first_run(self, listing: RunListing) -> None:
         """When the runs are first read, open an active run or the run of the last session.
@@ -232,7 +232,9 @@ class RunControl(QObject):
     def _set_field(self, field: str, value: object) -> None:
         if field in FIELDS:
             self._panel.set_field(field, value)
-            self._context.show_message(f"{FIELDS[field].label} is set to {value} for the next run.", "info")
+            self._context.show_message(
+                tr("{field} is set to {value} for the next run.").format(field=FIELDS[field].label, value=value), "info"
+            )
 
 
 def _is_same_training(job: Job, other: Job | None) -> bool:

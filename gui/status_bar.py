@@ -112,7 +112,9 @@ class StatusBar(QWidget):
             self.progress.setValue(round(1000 * (fraction or 0)))
         self.percentage.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
         self.speed.setText(speed(rate) if is_working and rate is not None else "")
-        self.remaining.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
+        self.remaining.setText(
+            tr("{time} left").format(time=duration(left_s)) if is_working and left_s is not None else ""
+        )
         if run.can_resume:
             text, tip = make_resume_texts(has_checkpoint=run.has_checkpoint)
             self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")
@@ -129,7 +131,7 @@ class StatusBar(QWidget):
             self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Show this run"))
         else:
             tip = append_key(tr("Show the list of runs"), "runs_page")
-            self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
+            self.others.show_text(tr("{count} other active runs").format(count=len(runs)) if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:
         """Append `text` to the current status and to all later ones. "" removes it."""

@@ -75,7 +75,7 @@ CHOICES = {
 EMPTY = {
     "image_size": tr("model default"),
     "stages_per_device": "two",
-    "clip_norm": "no limit",
+    "clip_norm": tr("no limit"),
     "ema_decay": "none",
     "patience": tr("trains all epochs"),
     "progressive_from": tr("one size throughout"),
@@ -95,7 +95,7 @@ _ACTIVITIES = {
     "preparing": "preparing",
     "training": "training",
     "validating": "validating",
-    "saving": "writing a checkpoint",
+    "saving": tr("writing a checkpoint"),
     "pausing": "pausing",
     "stopping": "stopping",
 }
@@ -133,7 +133,9 @@ def describe_attempt(event: Restarting) -> str:
         changes.append(counted(len(event.devices), "device"))
     if event.changes:
         changes.append(describe_job_changes(event.changes))
-    return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
+    return ", ".join(changes) or tr("attempt {attempt} of {attempts}").format(
+        attempt=event.attempt, attempts=event.max_attempts
+    )
 
 
 def describe_devices(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
@@ -145,7 +147,10 @@ def describe_devices(devices: tuple[str, ...], names: dict[str, str] | None = No
     texts = []
     for host, host_devices in group_by_host(devices).items():
         text = _describe_devices(tuple(host_devices), None if host else names)
-        texts.append(f"{text} on {host.replace(SLURM, 'node ')}" if host else text)
+        if host:
+            host_title = tr("node {number}").format(number=host.removeprefix(SLURM)) if host.startswith(SLURM) else host
+            text = tr("{devices} on {host}").format(devices=text, host=host_title)
+        texts.append(text)
     return ", ".join(texts)
 
 
@@ -153,9 +158,9 @@ def _describe_devices(devices: tuple[str, ...], names: dict[str, str] | None) ->
     """Describe devices of the same machine."""
     workers = devices.count(CPU)
     if workers:
-        return "CPU" if workers == 1 else f"{workers} CPU workers"
+        return "CPU" if workers == 1 else tr("{count} CPU workers").format(count=workers)
     if names is None or any(names.get(device, device) == device for device in devices):
-        return "GPU" if len(devices) == 1 else f"{len(devices)} GPUs"
+        return "GPU" if len(devices) == 1 else tr("{count} GPUs").format(count=len(devices))
     counts = Counter(names[device] for device in devices)
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
@@ -170,7 +175,7 @@ def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) 
     titles = []
     for rank, device in enumerate(devices):
         if not is_gpu(device) and devices.count(device) > 1:
-            titles.append(f"{device_title(device)} worker {rank}")
+            titles.append(tr("{device} worker {rank}").format(device=device_title(device), rank=rank))
         else:
             titles.append((names or {}).get(device) or device_title(device))
     return tuple(titles)
@@ -242,7 +247,10 @@ def describe_activity(run: RunSummary) -> str:
     """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_ACTIVITIES.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
-        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localized(run.step)}"]
+        parts += [
+            tr("epoch {epoch} of {epochs}").format(epoch=run.epoch, epochs=run.epochs),
+            tr("step {step}").format(step=localized(run.step)),
+        ]
     return ", ".join(parts)
 
 
@@ -253,7 +261,9 @@ def list_unread_runs(unread: Mapping[str, str]) -> str:
         for run_id, reason in list(unread.items())[:MAX_UNREAD]
     ]
     remaining = len(unread) - len(lines)
-    return "\n".join([*lines, *([f"{counted(remaining, 'run')} more can't be read."] if remaining else [])])
+    return "\n".join(
+        [*lines, *([tr("{runs} more can't be read.").format(runs=counted(remaining, "run"))] if remaining else [])]
+    )
 
 
 def format_gpu_names(titles: Sequence[str]) -> str:

@@ -16,9 +16,9 @@ STATES: dict[State, str] = {
     "waiting": tr("not tried"),
     "trying": tr("running…"),
     "measured": "",
-    "slower": "slower",
-    "too_large": "doesn't fit",
-    "failed": "failed",
+    "slower": tr("slower"),
+    "too_large": tr("doesn't fit"),
+    "failed": tr("failed"),
 }
 ENDED = {
     "settled": tr("The ranking of the fastest is certain at {confidence:.0f}%."),
@@ -77,12 +77,11 @@ def describe_memory_origin(candidate: Candidate) -> str:
     """Describe whether the memory of a candidate was measured or estimated, or return "" if it is unknown."""
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
-    estimate_note = (
-        f"; the estimate was {size_of(candidate.estimated_bytes, None)}"
-        if candidate.estimated_bytes is not None
-        else ""
+    if candidate.estimated_bytes is None:
+        return tr("Measured on the device that used the most")
+    return tr("Measured on the device that used the most; the estimate was {size}").format(
+        size=size_of(candidate.estimated_bytes, None)
     )
-    return tr("Measured on the device that used the most{before}").format(before=estimate_note)
 
 
 def format_duration(candidate: Candidate) -> str:
@@ -99,9 +98,12 @@ def describe_duration(candidate: Candidate) -> str:
     time = candidate.time
     if time is None:
         return ""
-    parts = (
-        f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
-        f"{localized(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
+    parts = tr("{start} to start, then {epochs} of {steps} of {step_ms} ms and {validation} of validation.").format(
+        start=duration(time.start_s),
+        epochs=counted(time.epochs, "epoch"),
+        steps=counted(time.steps, "step"),
+        step_ms=localized(1000 * time.step_s, 1),
+        validation=duration(time.validation_s),
     )
     origins = ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated))
     return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in origins if names)])
@@ -122,7 +124,7 @@ def format_energy(candidate: Candidate) -> str:
 
 def format_name(candidate: Candidate) -> str:
     """Return the name of a candidate, followed by "(your job)" for the requested job."""
-    return f"{candidate.name} (your job)" if candidate.is_requested else candidate.name
+    return tr("{name} (your job)").format(name=candidate.name) if candidate.is_requested else candidate.name
 
 
 def format_note(candidate: Candidate) -> str:
@@ -159,16 +161,20 @@ def describe_candidate(candidate: Candidate) -> Iterator[str]:
     if wait_percent:
         yield tr("{waits}% of a step waits for images.").format(waits=wait_percent)
     if candidate.time is not None:
-        yield f"The whole job takes {format_duration(candidate)}: {describe_duration(candidate)}"
+        yield tr("The whole job takes {time}: {details}").format(
+            time=format_duration(candidate), details=describe_duration(candidate)
+        )
     if candidate.memory_bytes is not None or candidate.estimated_bytes is not None:
-        yield f"Memory: {format_memory(candidate)}. {describe_memory_origin(candidate)}."
+        yield tr("Memory: {memory}. {origin}.").format(
+            memory=format_memory(candidate), origin=describe_memory_origin(candidate)
+        )
 
 
 def describe_progress(message: AdviceProgress) -> str:
     """Describe the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
-    texts = [f"{duration(message.seconds_left)} left"]
-    texts += [f"{localized(message.left)} more to try in this round"] if message.left else []
-    texts += [f"{localized(message.considered)} considered"] if message.considered else []
+    texts = [tr("{time} left").format(time=duration(message.seconds_left))]
+    texts += [tr("{count} more to try in this round").format(count=localized(message.left))] if message.left else []
+    texts += [tr("{count} considered").format(count=localized(message.considered))] if message.considered else []
     return " · ".join(texts)
 
 
@@ -179,10 +185,13 @@ def describe_measurement(advice: Advice) -> Iterator[str]:
         yield tr("The first {equal} are about equally fast.").format(equal=equal_count)
     elif advice.fits:
         yield ENDED[advice.ended_by].format(confidence=100 * advice.confidence)
-    hardware = f" on {listed(advice.hardware)}" if advice.hardware else ""
     versions = ", ".join(f"{name} {version}" for name, version in advice.versions.items())
-    software = f", with {versions}" if versions else ""
-    yield f"Measured {format_time_or_date(advice.measured_at)} in {duration(advice.took_s)}{hardware}{software}."
+    yield tr("Measured {when} in {time}{hardware}{software}.").format(
+        when=format_time_or_date(advice.measured_at),
+        time=duration(advice.took_s),
+        hardware=tr(" on {hardware}").format(hardware=listed(advice.hardware)) if advice.hardware else "",
+        software=tr(", with {versions}").format(versions=versions) if versions else "",
+    )
     if MEMORY_BY[advice.memory_by]:
         yield MEMORY_BY[advice.memory_by]
 
@@ -191,7 +200,7 @@ def describe_left_out(skipped: SkippedCandidates) -> str:
     """Describe a group of candidates that weren't tried for the same reason: number, reason and names."""
     names = list(skipped.names[:_NAMES])
     if len(skipped.names) > _NAMES:
-        names.append(f"and {localized(len(skipped.names) - _NAMES)} more")
+        names.append(tr("and {count} more").format(count=localized(len(skipped.names) - _NAMES)))
     return f"{counted(len(skipped.names), 'way')}: {skipped.why}\n{'; '.join(names)}"
 
 

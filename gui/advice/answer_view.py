@@ -62,8 +62,12 @@ class AnswerView(QWidget):
         self.more.setText(other_sentences)
         self.more.setVisible(bool(other_sentences))
         self.remarks.show_problems(tuple(_find_warnings(answer)))
-        tried = f"{localized(len(answer.table))} of {localized(answer.considered)} candidates were tried"
-        self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
+        tried = (
+            tr("{tried} of {considered} candidates were tried; fastest first")
+            if answer.fits
+            else tr("{tried} of {considered} candidates were tried")
+        )
+        self.count.setText(tried.format(tried=localized(len(answer.table)), considered=localized(answer.considered)))
         self.table.setVisible(bool(answer.table))
         self.table.show_candidates(answer.table, has_advice=answer.fits)
         self.fitting.show_sentences(answer.remedies if answer.fits else ())  # otherwise, the remarks contain them

@@ -187,7 +187,11 @@ class AdvicePage(FinderPage):
         self.tried_so_far.hide()
         super()._start_trial(job)
         batch_size, devices = localized(job.training.batch_size), describe_devices(job.parallel.devices)
-        self.subtitle.setText(f"{model_title(job.model.name)}, batch size {batch_size}, {devices}")
+        self.subtitle.setText(
+            tr("{model}, batch size {batch_size}, {devices}").format(
+                model=model_title(job.model.name), batch_size=batch_size, devices=devices
+            )
+        )
         self._update_ask_button()
 
     def _on_progress(self, message: Progress) -> None:
@@ -214,7 +218,7 @@ class AdvicePage(FinderPage):
             super()._on_failed(reason)
 
 
-TIMES = {30: "30 seconds", 60: "1 minute", 120: "2 minutes", 300: "5 minutes", 900: "15 minutes"}
+TIMES = {30: tr("30 seconds"), 60: tr("1 minute"), 120: tr("2 minutes"), 300: tr("5 minutes"), 900: tr("15 minutes")}
 GIGABIT = 1e9
 
 

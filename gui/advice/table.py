@@ -129,10 +129,12 @@ class AdviceModel(ColumnModel):
     def _make_name_data(self, candidate: Candidate, *, is_advised: bool) -> dict[int, Any]:
         """Return the icon and the accessible text of a candidate's name, by item data role."""
         icon_name, color = ("star", "accent") if is_advised else MARKS.get(candidate.state, ("", ""))
-        texts = filter(None, (advice_format.format_name(candidate), advice_format.format_note(candidate)))
+        text = ", ".join(filter(None, (advice_format.format_name(candidate), advice_format.format_note(candidate))))
         return {
             Qt.ItemDataRole.DecorationRole: icons.icon(icon_name, color) if icon_name else None,
-            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if is_advised else ''}{', '.join(texts)}",
+            Qt.ItemDataRole.AccessibleTextRole: tr("Advised: {candidate}").format(candidate=text)
+            if is_advised
+            else text,
         }
 
     def _make_bar_data(self, candidate: Candidate) -> dict[int, Any]:

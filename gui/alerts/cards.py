@@ -52,7 +52,8 @@ class AlertCard(QFrame):
         """Show the cause, start and remedy of `alert`. An acknowledged alert has no button."""
         self._alert = alert
         self._title.setText(f"{alert.title} · {alert.counted_title}")
-        self._since.setText(f"since {clock(alert.since)}" + (" · acknowledged" if alert.acknowledged else ""))
+        since = tr("since {time} · acknowledged") if alert.acknowledged else tr("since {time}")
+        self._since.setText(since.format(time=clock(alert.since)))
         self._text.setText(alert.text)
         self._remedy.setText(KINDS[alert.kind].remedy)
         self.acknowledge.setVisible(not alert.acknowledged)
@@ -130,7 +131,9 @@ class AlertBanner(Banner):
         if not unacknowledged:
             self.show_message("")
             return
-        more = f" ({len(unacknowledged) - 1} more)" if len(unacknowledged) > 1 else ""
-        self.show_message(f"{unacknowledged[0].sentence}{more}", unacknowledged[0].severity)
+        text = unacknowledged[0].sentence
+        if len(unacknowledged) > 1:
+            text = tr("{alert} ({count} more)").format(alert=text, count=len(unacknowledged) - 1)
+        self.show_message(text, unacknowledged[0].severity)
         self.label.setToolTip("\n".join(alert.sentence for alert in unacknowledged))
         self.label.setAccessibleName(tr("Alert: {text}").format(text=self.text()))

@@ -82,16 +82,20 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
     # Otherwise, the value is within the margin. The limit itself counts as above it, see "at or above".
     can_raise = excess > 0 if threshold.below else excess >= 0
     if rule.kind == "idle":
-        text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
+        text = tr("held by {run} and only {value} utilized, below {limit}").format(
+            run=run, value=threshold.write(value), limit=threshold.write(limit)
+        )
     else:
-        text = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
+        text = tr("{value}, at or above {limit}").format(value=threshold.write(value), limit=threshold.write(limit))
     return Finding(_append_duration(text, rule), can_raise)
 
 
 def _append_duration(text: str, rule: Rule) -> str:
     """Append the rule's duration to a clause and make it a sentence, as in "92 °C, at or above 90 °C for 10 s."."""
-    lasted = f" for {format_duration(rule.for_s)}" if rule.for_s > 0 else ""
-    return f"{text[0].upper()}{text[1:]}{lasted}."
+    clause = f"{text[0].upper()}{text[1:]}"
+    if rule.for_s > 0:
+        return tr("{clause} for {time}.").format(clause=clause, time=format_duration(rule.for_s))
+    return f"{clause}."
 
 
 class EventTracker:

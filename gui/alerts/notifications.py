@@ -128,5 +128,5 @@ def describe_alerts(alerts: list[Alert]) -> tuple[str, str]:
         return f"{alerts[0].title}: {alerts[0].counted_title}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]
     if len(alerts) > LINES:
-        lines.append(f"… and {len(alerts) - LINES} more")
-    return f"{len(alerts)} alerts", "\n".join(lines)
+        lines.append(tr("… and {count} more").format(count=len(alerts) - LINES))
+    return tr("{count} alerts").format(count=len(alerts)), "\n".join(lines)

@@ -87,7 +87,7 @@ class RuleRow(QWidget):
         rule = self._rule
         with QSignalBlocker(self.on):
             self.on.setChecked(rule.on)
-        text = describe_rule(rule) if rule.on else f"off · {describe_rule(rule)}"
+        text = describe_rule(rule) if rule.on else tr("off · {rule}").format(rule=describe_rule(rule))
         self.summary.setText(text)
         self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")
         self.reset.setVisible(rule != self.kind.default)
@@ -197,7 +197,9 @@ class RuleEditors(QWidget):
     def _add_editor_row(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
         """Add a row for a field of the rule: label, editor and unit, with a label for problems below."""
         theme.scale_with_text(editor.setFixedWidth, _EDITOR_WIDTH)
-        editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
+        editor.control.setAccessibleName(
+            tr("{rule}: {field}, in {unit}").format(rule=self._kind.title, field=caption.lower(), unit=unit)
+        )
         editor.edited.connect(self._show_problems)
         editor.line.editingFinished.connect(self._commit)
         label = QLabel(caption)
@@ -257,7 +259,7 @@ class RuleEditors(QWidget):
         """Add, order and remove check boxes so that there is one for each known or `covered` device."""
         known_keys = sorted(self._titles, key=lambda key: (len(self._titles[key]), self._titles[key]))  # GPU 2, GPU 10
         titles = {key: self._titles[key] for key in known_keys}
-        titles |= {key: f"{key} (not here)" for key in covered if key not in titles}
+        titles |= {key: tr("{device} (not here)").format(device=key) for key in covered if key not in titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
         for index, (key, title) in enumerate(titles.items()):
@@ -266,7 +268,7 @@ class RuleEditors(QWidget):
                 self._boxes[key].toggled.connect(self._commit)
             self._list.insertWidget(index, self._boxes[key])
             self._boxes[key].setText(title)
-            self._boxes[key].setAccessibleName(f"{title} for {self._kind.title}")
+            self._boxes[key].setAccessibleName(tr("{device} for {rule}").format(device=title, rule=self._kind.title))
         for before, after in pairwise((self.all_devices, *(self._boxes[key] for key in titles))):
             QWidget.setTabOrder(before, after)
 

@@ -200,11 +200,15 @@ def find_problems(rule: Rule) -> tuple[Problem, ...]:
     found = []
     threshold = KINDS[rule.kind].threshold
     if threshold is not None and not _is_valid_limit(rule.threshold, threshold):
-        device_limit = threshold.device_limit_name
-        either = f", or nothing for {device_limit}" if device_limit else ""
-        highest = with_unit(localized(threshold.highest), threshold.unit)
-        range_words = f"from {significant(threshold.lowest)} to {highest}"
-        remedy = tr("Enter a number {range_words}{either}.").format(range_words=range_words, either=either)
+        remedy = (
+            tr("Enter a number from {lowest} to {highest}, or nothing for {device_limit}.")
+            if threshold.device_limit_name
+            else tr("Enter a number from {lowest} to {highest}.")
+        ).format(
+            lowest=significant(threshold.lowest),
+            highest=with_unit(localized(threshold.highest), threshold.unit),
+            device_limit=threshold.device_limit_name,
+        )
         found.append(Problem("threshold", tr("Invalid threshold."), remedy))
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
         found.append(Problem("for_s", tr("Invalid duration."), tr("Enter a duration from 0 to one day.")))
@@ -233,16 +237,16 @@ def describe_rule(rule: Rule) -> str:
     kind = KINDS[rule.kind]
     parts = []
     if kind.threshold is not None:
-        comparison = "below" if kind.threshold.below else "at or above"
+        comparison = tr("below {limit}") if kind.threshold.below else tr("at or above {limit}")
         limit = kind.threshold.device_limit_name if rule.threshold is None else kind.threshold.write(rule.threshold)
-        parts.append(f"{comparison} {limit}")
+        parts.append(comparison.format(limit=limit))
     if rule.for_s > 0:
-        parts.append(f"for {format_duration(rule.for_s)}")
+        parts.append(tr("for {time}").format(time=format_duration(rule.for_s)))
     text = " ".join(parts) or tr("as soon as it happens")
     if rule.devices is not None and kind.has_devices:
-        text += f" · {counted(len(rule.devices), 'device')} only"
+        text += " · " + tr("{devices} only").format(devices=counted(len(rule.devices), "device"))
     if rule.on and not rule.notify:
-        text += " · no notification"
+        text += " · " + tr("no notification")
     return text
 
 

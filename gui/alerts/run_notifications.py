@@ -20,7 +20,7 @@ from gui.widgets.buttons import push_button
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import vbox
 
-_TITLE = "night shift has completed"
+_TITLE = tr("night shift has completed")
 _TEXT = tr("Top-1 accuracy 94.1% (epoch 7 of 10); 1:02:03 in all.")
 
 
@@ -125,13 +125,18 @@ def describe_settings(settings: NoticeSettings) -> str:
     if settings.desktop:
         channels.append(tr("on the desktop"))
     if settings.command:
-        channels.append("by a command")
+        channels.append(tr("by a command"))
     if not events or not channels:
         return tr("Notifications about runs are off.")
-    shortest = f", in runs of at least {significant(settings.least_minutes)} min" if settings.least_minutes else ""
-    named = "; ".join(f"{title[:1].lower()}{title[1:]}" for title in events)
-    return tr("Notifies {channels}{shortest}: {named}.").format(
-        channels=listed(channels), shortest=shortest, named=named
+    text = (
+        tr("Notifies {channels}, in runs of at least {minutes} min: {named}.")
+        if settings.least_minutes
+        else tr("Notifies {channels}: {named}.")
+    )
+    return text.format(
+        channels=listed(channels),
+        minutes=significant(settings.least_minutes),
+        named="; ".join(f"{title[:1].lower()}{title[1:]}" for title in events),
     )
 
 
@@ -146,10 +151,10 @@ def describe_deliveries(sent: NoticeSent) -> list[str]:
             ).format(desktop_by=sent.desktop_by)
         )
     if sent.command_code == 0:
-        output = f" Output: {sent.command_output}" if sent.command_output else ""
-        lines.append(
-            tr("The command succeeded after {command_s} s.{output}").format(
-                command_s=localized(sent.command_s, 1), output=output
-            )
+        text = (
+            tr("The command succeeded after {command_s} s. Output: {output}")
+            if sent.command_output
+            else tr("The command succeeded after {command_s} s.")
         )
+        lines.append(text.format(command_s=localized(sent.command_s, 1), output=sent.command_output))
     return lines

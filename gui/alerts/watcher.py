@@ -56,7 +56,8 @@ class Alert:
     @property
     def counted_title(self) -> str:
         """Title of the kind, with the number of events, as in "Xid error, 3 times"."""
-        return KINDS[self.kind].title + (f", {self.times} times" if self.times > 1 else "")
+        title = KINDS[self.kind].title
+        return tr("{title}, {count} times").format(title=title, count=self.times) if self.times > 1 else title
 
     @property
     def sentence(self) -> str:

@@ -95,7 +95,7 @@ class AboutDialog(QDialog):
         styled(self, "panel")
         resize_with_text(self, 680, 560)
         self._packages = list_packages()
-        version = next((each.version for each in self._packages if each.name == _ROOT), "not installed")
+        version = next((each.version for each in self._packages if each.name == _ROOT), tr("not installed"))
         heading = heading_label(tr("Footplate {version}").format(version=version))
         about = QLabel(
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),

@@ -234,7 +234,9 @@ class Palette(QDialog):
         if not self.model.matches:
             self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
         elif len(self.model.matches) == MAX_ENTRIES:
-            self.hint.setText(f"Showing the best {localized(MAX_ENTRIES)}. Keep typing to narrow.")
+            self.hint.setText(
+                tr("Showing the best {count}. Keep typing to narrow.").format(count=localized(MAX_ENTRIES))
+            )
         else:
             self.hint.setText(tr("↑↓ Select · Enter Run · Esc Close"))
 
@@ -262,7 +264,11 @@ def create_action_entries(actions: Iterable[Action], window: QWidget) -> Iterato
     for action in actions:
         parent = action.parent()
         if parent is window or (isinstance(parent, QWidget) and parent.isVisible()):
-            title = f"{action.title} theme" if action.objectName().endswith("_theme") else action.title
+            title = (
+                tr("{theme} theme").format(theme=action.title)
+                if action.objectName().endswith("_theme")
+                else action.title
+            )
             yield Entry(
                 kind=tr("Command"),
                 title=title,
@@ -296,7 +302,9 @@ def create_model_entries(catalogue: Catalogue, choose: Callable[[str, str], obje
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
-        detail = f"{task} · {localized(model.parameters / 1e6, 1)} million parameters · {model.id}"
+        detail = tr("{task} · {parameters} million parameters · {model}").format(
+            task=task, parameters=localized(model.parameters / 1e6, 1), model=model.id
+        )
         yield Entry(tr("Model"), model.title, partial(choose, model.task, model.id), detail)
 
 

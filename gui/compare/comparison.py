@@ -165,7 +165,7 @@ def _create_metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
         help_text=tr("Best value over all validations, with its epoch"),
     )
     texts = tuple(
-        f"{text}  (epoch {best.epoch})" if best is not None else text
+        tr("{value}  (epoch {epoch})").format(value=text, epoch=best.epoch) if best is not None else text
         for text, best in zip(row.texts, best_values, strict=True)
     )
     return replace(row, texts=texts)
@@ -208,7 +208,11 @@ def _format_steps(run: ComparedRun) -> str:
     steps, plan = run.data.steps.step, run.data.plan
     if not len(steps):
         return NOT_KNOWN
-    return localized(steps.last) + (f" of {localized(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
+    if plan is None:
+        return localized(steps.last)
+    return tr("{steps} of {total}").format(
+        steps=localized(steps.last), total=localized(plan.epochs * plan.steps_per_epoch)
+    )
 
 
 def _lower_first(title: str) -> str:

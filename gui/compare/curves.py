@@ -160,7 +160,7 @@ class CompareCurves(QWidget):
         """Set the size and the texts of a new plot, without showing it."""
         plot.setParent(self)  # a plot without a parent would briefly be a window
         theme.scale_with_text(plot.setMinimumHeight, _MIN_HEIGHT)
-        plot.setAccessibleName(f"{plot.title} of the compared runs")
+        plot.setAccessibleName(tr("{plot} of the compared runs").format(plot=plot.title))
         plot.set_empty_text(tr("Not logged"))
 
     def _arrange(self, *, is_forced: bool = False) -> None:
@@ -177,7 +177,9 @@ class CompareCurves(QWidget):
 
 def _make_title(measure: str) -> str:
     """Return a title such as "Validation loss" or "Validation top-1 accuracy"."""
-    return measure if measure.startswith("Validation") else f"Validation {measure[:1].lower()}{measure[1:]}"
+    if measure.startswith("Validation"):
+        return measure
+    return tr("Validation {measure}").format(measure=f"{measure[:1].lower()}{measure[1:]}")
 
 
 def _make_name_spans(run: ComparedRun) -> tuple[Span, Span]:

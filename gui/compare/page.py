@@ -244,7 +244,9 @@ class ComparePage(QWidget):
             series not in self.runs and run.run_id not in self._unread_reasons
             for series, run in self._requested.items()
         )
-        reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
+        reading = (
+            [tr("Reading {number} of {count}…").format(number=count - remaining + 1, count=count)] if remaining else []
+        )
         self._state.setText(" ".join([*reading, *vanished, list_unread_runs(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
@@ -284,7 +286,7 @@ class CompareControls(CurveControls):
     """
 
     def __init__(self, curves: CompareCurves) -> None:
-        super().__init__(_OVER, name_suffix=" of the compared runs")
+        super().__init__(_OVER, name_pattern=tr("{control} of the compared runs"))
         self.axis_chosen.connect(curves.set_over)
         self.smoothed.connect(curves.set_smoothing)
         self.log_toggled.connect(curves.set_log)

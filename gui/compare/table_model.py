@@ -77,7 +77,8 @@ class CompareModel(QAbstractTableModel):
         elif role == Qt.ItemDataRole.FontRole and is_best:
             value = self._bold
         elif role == Qt.ItemDataRole.AccessibleTextRole:
-            value = f"{row.texts[column_index]}{', the best' if is_best else ''}"
+            text = row.texts[column_index]
+            value = tr("{value}, the best").format(value=text) if is_best else text
         elif role == Qt.ItemDataRole.ToolTipRole and row.tips:
             value = row.tips[column_index] or None
         return value

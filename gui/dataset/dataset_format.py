@@ -47,17 +47,21 @@ def get_format_title(report: DatasetReport) -> str:
 def describe_dataset(report: DatasetReport) -> str:
     """Describe the format, splits, image sizes and unreadable files of a dataset in a few lines."""
     splits = ", ".join(
-        f"{split.name} {localized(split.images)}{' (drawn from train)' if split.is_drawn else ''}"
+        (tr("{split} {images} (drawn from train)") if split.is_drawn else "{split} {images}").format(
+            split=split.name, images=localized(split.images)
+        )
         for split in report.splits
     )
     lines = [f"{_describe_format_and_kind(report)} · {splits}", describe_evidence(report)]
     if report.sizes is not None:
         lines.append(describe_image_sizes(report.sizes))
     if report.unreadable_count:
-        files = tr("file is") if report.unreadable_count == 1 else tr("files are")
-        lines.append(
-            f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_list_unreadable_names(report)}"
+        unreadable = (
+            tr("{count} file is unreadable and skipped: {names}")
+            if report.unreadable_count == 1
+            else tr("{count} files are unreadable and skipped: {names}")
         )
+        lines.append(unreadable.format(count=localized(report.unreadable_count), names=_list_unreadable_names(report)))
     return "\n".join(filter(None, lines))
 
 
@@ -106,7 +110,7 @@ def find_choice(reading: Interpretation, report: DatasetReport) -> Choice:
     task = load_catalogue().task(reading.task)
     title = tr("Read as {title}").format(title=reading.title)
     if task is not None:
-        title = f"{task.title} with {reading.title}"
+        title = tr("{task} with {format}").format(task=task.title, format=reading.title)
     return Choice(title, {"format": reading.format, "task": reading.task})
 
 
@@ -135,19 +139,23 @@ def describe_image_sizes(image_sizes: ImageSizes) -> str:
         for width, height in (image_sizes.smallest, image_sizes.middle, image_sizes.largest)
     )
     if smallest == largest:
-        return f"{smallest} pixels"
-    return f"{smallest} to {largest} pixels, median {middle}"
+        return tr("{size} pixels").format(size=smallest)
+    return tr("{smallest} to {largest} pixels, median {median}").format(
+        smallest=smallest, largest=largest, median=middle
+    )
 
 
 def describe_objects(split: SplitReport) -> str:
     """Describe the number and sizes of the annotations in a split, or return "" if unknown."""
     if not split.objects:
         return ""
-    text = f"{split.name}: {localized(sum(split.objects.values()))} marked"
-    if split.object_sides is not None:
-        small, middle, large = (f"{side:.0f}" for side in split.object_sides)
-        text += f", median size {middle} pixels, 90% between {small} and {large}"
-    return text
+    count = localized(sum(split.objects.values()))
+    if split.object_sides is None:
+        return tr("{split}: {count} marked").format(split=split.name, count=count)
+    small, middle, large = split.object_sides
+    return tr(
+        "{split}: {count} marked, median size {middle:.0f} pixels, 90% between {small:.0f} and {large:.0f}"
+    ).format(split=split.name, count=count, middle=middle, small=small, large=large)
 
 
 def list_mask_values(report: DatasetReport) -> str:
@@ -161,13 +169,13 @@ def list_mask_values(report: DatasetReport) -> str:
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [tr("Values in the masks, with their shares of the pixels")]
     lines += [
-        f"{each.value}: {each.class_name or 'no class'}, {localized(100 * each.share, 1)}%, "
+        f"{each.value}: {each.class_name or tr('no class')}, {localized(100 * each.share, 1)}%, "
         f"{counted(each.masks, 'mask')}"
         for each in values
         if each in frequent
     ]
     if len(values) > len(frequent):
-        lines.append(f"and {localized(len(values) - len(frequent))} more values")
+        lines.append(tr("and {count} more values").format(count=localized(len(values) - len(frequent))))
     return "\n".join(lines)
 
 
@@ -194,10 +202,12 @@ def _describe_class_count(report: DatasetReport, split: SplitReport, name: str) 
     count = split.counts.get(name, 0)
     samples = format_sample_count(report, count)
     if name in split.objects:
-        return f"{localized(split.objects[name])} marked, in {samples}"
+        return tr("{objects} marked, in {samples}").format(objects=localized(split.objects[name]), samples=samples)
     if name not in split.shares:
         return localized(count)
-    return f"{localized(100 * split.shares[name], 1)}% of the {_find_kind(report).element}, in {samples}"
+    return tr("{percent}% of the {element}, in {samples}").format(
+        percent=localized(100 * split.shares[name], 1), element=_find_kind(report).element, samples=samples
+    )
 
 
 def _list_unreadable_names(report: DatasetReport) -> str:

@@ -186,11 +186,13 @@ class ExampleList(QListWidget):
         """Set the tool tip and the accessible text of the example at `row`."""
         text, image = make_caption(self.examples[row]), self._get_source(row)
         if isinstance(image, PreviewImage):
-            text += f", as augmented in epoch {image.epoch} at {image.size} px"
+            text = tr("{example}, as augmented in epoch {epoch} at {size} px").format(
+                example=text, epoch=image.epoch, size=image.size
+            )
         if self._clouds.get(row) is not None:
             text += f". {self._direction}. " + tr("Drag or Shift+arrows turn the points")
         self.item(row).setToolTip(text)
-        self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {text}")
+        self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, tr("Example: {example}").format(example=text))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Open the current example with Enter, or turn all point clouds with Shift and the arrows."""

@@ -220,7 +220,7 @@ class DatasetPage(QWidget):
             self.classes.setCurrentIndex(max(0, self.classes.findText(selected)))
             index = self.epoch_choice.currentIndex()
             self.epoch_choice.clear()
-            augmented = [f"as augmented in epoch {epoch}" for epoch in range(1, epochs + 1)]
+            augmented = [tr("as augmented in epoch {epoch}").format(epoch=epoch) for epoch in range(1, epochs + 1)]
             self.epoch_choice.addItems([tr("as they are"), *augmented])
             self.epoch_choice.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):

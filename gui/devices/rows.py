@@ -137,7 +137,8 @@ class GpuRow(DeviceRow):
         theme.set_kind(self.note, "warning" if notable_states or users else "muted")
         facts = (
             gpu.name, memory, warning, users,
-            f"UUID {gpu.uuid}", device_format.describe_gpu_numbers(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
+            f"UUID {gpu.uuid}", device_format.describe_gpu_numbers(gpu),
+            f"PCI {gpu.pci_bus_id}" if gpu.pci_bus_id else tr("PCI address unknown"),
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))
 
@@ -158,7 +159,7 @@ class CpuRow(DeviceRow):
         self.check.setAccessibleName(self._title)
         self.workers = indent_text(QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1)))
         meaning = tr("Worker processes on the CPU; each counts as a device")
-        styled(self.workers, name=f"{self._title} workers", tip=meaning, description=meaning)
+        styled(self.workers, name=tr("{cpu} workers").format(cpu=self._title), tip=meaning, description=meaning)
         self.workers.valueChanged.connect(lambda _number: self.toggled.emit())
         self._workers_row.setLayout(hbox(field_label(tr("&Workers"), self.workers), self.workers, 1))
         layout = self.layout()

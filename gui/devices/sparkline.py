@@ -43,8 +43,8 @@ class Sparkline(QWidget):
         """Set the text for screen readers: name, latest value and number of values."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
-        extent = f", over {len(self._values)} samples" if len(finite) else tr(", nothing to show")
-        self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=extent))
+        text = tr("Latest: {latest}, over {count} samples") if len(finite) else tr("Latest: {latest}, nothing to show")
+        self.setAccessibleDescription(text.format(latest=latest, count=len(self._values)))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw a line per run of values without gaps, over a grid line at half height. Disabled lines are gray."""

@@ -57,7 +57,7 @@ class BatchPage(FinderPage):
         self.plot.setMinimumHeight(140)
         self.plot.setLogMode(x=True)
         self.plot.setLabel("bottom", tr("Batch size"))
-        self.plot.setLabel("left", "Images/s")
+        self.plot.setLabel("left", tr("Images/s"))
         self.plot.set_drawing(self._draw)
         self.rate = muted_label(word_wrap=True)
         return with_layout(vbox(self.why, self.no_result, self.table, (self.plot, 1), self.rate, spacing=6))
@@ -142,7 +142,7 @@ def _format_cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     "largest" for the largest size that fits.
     """
     if not trial.fits:
-        return localized(trial.size), "doesn't fit", "–", ""
+        return localized(trial.size), tr("doesn't fit"), "–", ""
     marks = []
     if trial.size == found.knee:
         marks.append(tr("fast enough"))

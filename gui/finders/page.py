@@ -113,13 +113,19 @@ class FinderPage(TrialPage):
         if value is None:
             self.use.setText(NOTHING_CHOSEN)
         else:
-            self.use.setText(f"Use {significant(value, 2) if value < 1 else localized(value)}")
+            self.use.setText(tr("Use {value}").format(value=significant(value, 2) if value < 1 else localized(value)))
 
     def _start_trial(self, job: Job) -> None:
         """Start a trial, and show its model, strategy and devices."""
         super()._start_trial(job)
-        devices = f" on {len(job.parallel.devices)} devices" if len(job.parallel.devices) > 1 else ""
-        self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.resolved_strategy)}{devices}")
+        text = tr("{model}, {strategy} on {count} devices") if len(job.parallel.devices) > 1 else "{model}, {strategy}"
+        self.subtitle.setText(
+            text.format(
+                model=model_title(job.model.name),
+                strategy=strategy_title(job.resolved_strategy),
+                count=len(job.parallel.devices),
+            )
+        )
 
     def _apply_choice(self) -> None:
         """Put the selected values into the form, and leave the page."""

@@ -132,7 +132,13 @@ class FieldChoices:
         editor.set_marks(limits, off=find_device_limits(catalogue, devices))
         if editor.value() == AUTO_STRATEGY:
             texts = list_device_texts(devices, self._environment.device_names())
-            note = f"{strategy_title(self.resolved_strategy)} on {listed(texts)}" if texts else ""
+            note = (
+                tr("{strategy} on {devices}").format(
+                    strategy=strategy_title(self.resolved_strategy), devices=listed(texts)
+                )
+                if texts
+                else ""
+            )
         else:
             entry = catalogue.strategy(editor.value())
             note = entry.summary if entry is not None else ""
@@ -175,11 +181,11 @@ def find_strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: st
         if strategy.max_devices is not None and len(devices) > strategy.max_devices:
             limits[strategy.id] = tr("one device only")
         elif strategy.splits_model and entry is not None and entry.unsplittable_reason:
-            limits[strategy.id] = f"{entry.title} can't be split into stages"
+            limits[strategy.id] = tr("{model} can't be split into stages").format(model=entry.title)
         elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
-            limits[strategy.id] = f"{entry.title} can't be split across devices"
+            limits[strategy.id] = tr("{model} can't be split across devices").format(model=entry.title)
         elif not strategy.process_per_device and len(set(map(host_of, devices))) > 1:
             limits[strategy.id] = tr("one machine only")
         elif len(devices) < strategy.min_devices:
-            limits[strategy.id] = f"needs {strategy.min_devices} devices"
+            limits[strategy.id] = tr("needs {count} devices").format(count=strategy.min_devices)
     return limits | find_device_limits(catalogue, devices)

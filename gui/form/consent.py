@@ -101,7 +101,7 @@ class ConsentBar(QFrame):
                 tr("Run this file? {name} is a program and can do anything that you can.").format(name=Path(path).name)
             )
         elif sha256 != self._sha256:
-            self._question.setText(f"{Path(path).name} has just changed. Run the new version?")
+            self._question.setText(tr("{file} has just changed. Run the new version?").format(file=Path(path).name))
             self._show_program_text(self._show.isChecked())
         self._sha256 = sha256
         self.show()
@@ -118,10 +118,23 @@ class ConsentBar(QFrame):
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
-        lines = tr("1 line is") if program.hidden_lines == 1 else f"{localized(program.hidden_lines)} lines are"
+        note = (
+            tr(
+                "Only the first {shown} bytes are shown; 1 line is left ({hidden} bytes). "
+                "Read them in an editor before you allow the file."
+            )
+            if program.hidden_lines == 1
+            else tr(
+                "Only the first {shown} bytes are shown; {lines} lines are left ({hidden} bytes). "
+                "Read them in an editor before you allow the file."
+            )
+        )
         self._hidden_note.setText(
-            f"Only the first {localized(PREVIEW_BYTES)} bytes are shown; {lines} left ({localized(program.hidden_bytes)} bytes). "
-            "Read them in an editor before you allow the file."
+            note.format(
+                shown=localized(PREVIEW_BYTES),
+                lines=localized(program.hidden_lines),
+                hidden=localized(program.hidden_bytes),
+            )
         )
         self._hidden_note.setVisible(program.hidden_bytes > 0 and self._show.isChecked())
 

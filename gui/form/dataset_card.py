@@ -77,7 +77,11 @@ class DatasetCard(QFrame):
             self._cancel.show()
         self._progress.setRange(0, total)
         self._progress.setValue(done)
-        self._detail.setText(f"{localized(done)} of {localized(total)} files" if total else tr("listing files"))
+        self._detail.setText(
+            tr("{done} of {total} files").format(done=localized(done), total=localized(total))
+            if total
+            else tr("listing files")
+        )
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:

@@ -67,7 +67,7 @@ def describe_split_points(split_points: tuple[str, ...]) -> str:
     """Describe where pipeline stages are split, as in "automatic" or "moved by hand (2 split points)"."""
     if not split_points:
         return AUTOMATIC
-    return f"moved by hand ({counted(len(split_points), 'split point')})"
+    return tr("moved by hand ({split_points})").format(split_points=counted(len(split_points), "split point"))
 
 
 class ModelPicker(Editor):
@@ -126,7 +126,11 @@ class ModelPicker(Editor):
         else:
             self._file_tip = tr("Choose a Python file with build_model(num_classes)")
             has_timm_models = any(model.id.startswith(TIMM) for model in models)
-            hint = f"Type to search, or {TIMM}NAME" if has_timm_models else tr("Type to search, e.g. resnet")
+            hint = (
+                tr("Type to search, or {prefix}NAME").format(prefix=TIMM)
+                if has_timm_models
+                else tr("Type to search, e.g. resnet")
+            )
         self.line.setPlaceholderText(hint)
         self.list_button.setVisible(bool(models))
         self.file_button.setToolTip(self._file_tip)

@@ -109,5 +109,6 @@ def list_device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> lis
         texts += [names.get(gpu, device_title(gpu)) for gpu in gpus]
         cpu_workers = len(host_devices) - len(gpus)
         if cpu_workers:
-            texts.append(f"{host} CPU".strip() + (f", {cpu_workers} workers" if cpu_workers > 1 else ""))
+            cpu = f"{host} CPU".strip()
+            texts.append(tr("{cpu}, {count} workers").format(cpu=cpu, count=cpu_workers) if cpu_workers > 1 else cpu)
     return texts

@@ -49,7 +49,7 @@ class FindButton(QToolButton):
             self.setText(tr("Advise…"))
             self.setAccessibleName(tr("Advise on the strategy"))
         else:
-            self.setAccessibleName(f"Find {row.field.label.lower()}")
+            self.setAccessibleName(tr("Find {field}").format(field=row.field.label.lower()))
             self.setIconSize(QSize(14, 14))
             self.setIcon(icons.icon("find", "muted"))
         row.editor.add_button(self)

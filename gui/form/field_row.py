@@ -267,11 +267,11 @@ class CollapsibleSection(QWidget):
         self.mark.setText(tr("● {count} changed").format(count=count) if count else "")
         self.reset.setVisible(count > 0)
         self.summary.setVisible(bool(self.summary.text()) and not self.is_open)
-        state = f"{count} changed" if count else "no changes"
+        state = tr("{count} changed").format(count=count) if count else tr("no changes")
         # The title alone would also be the name of the fields Model, Strategy and Precision.
-        self.button.setAccessibleName(f"{self.title} options")
+        self.button.setAccessibleName(tr("{section} options").format(section=self.title))
         self.button.setAccessibleDescription(
-            ", ".join(filter(None, ("Open" if self.is_open else "Folded", state, self.summary.text())))
+            ", ".join(filter(None, (tr("Open") if self.is_open else tr("Folded"), state, self.summary.text())))
         )
 
     def _reset_all(self) -> None:

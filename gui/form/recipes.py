@@ -287,7 +287,7 @@ class RecipeFollower(QObject):
             self._offered = choices
             self._editor.box.setCurrentIndex(-1)  # otherwise a deleted recipe would remain in the list
             self._editor.set_choices(choices)
-            marks = {broken.id: "can't be used" for broken in broken_recipes}
+            marks = {broken.id: tr("can't be used") for broken in broken_recipes}
             self._editor.set_marks(marks, off=marks)
         self._editor.set_value(self._displayed_recipe)
         self._show_note(self._available_recipes.get(self._displayed_recipe))

@@ -159,10 +159,10 @@ _ICONS: dict[StepState, tuple[str, str]] = {
     "to do": ("info", "muted"),
 }
 _SPOKEN: dict[StepState, str] = {
-    "done": "done",
+    "done": tr("done"),
     "attention": tr("needs attention"),
-    "working": "working",
-    "to do": "to do",
+    "working": tr("working"),
+    "to do": tr("to do"),
 }
 _DATA_FIELDS = {"dataset", *fields_with_trait("report")}
 _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}

@@ -174,7 +174,9 @@ def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
     allowed = _common_limit(gpu.memory_max_c for gpu in gpus)
     if allowed is None:
         return []
-    return [Threshold(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
+    return [
+        Threshold(allowed, tr("allowed up to {limit:.0f} °C").format(limit=allowed), lambda: theme.colors().warning)
+    ]
 
 
 def _common_limit(limits: Iterable[float | None]) -> float | None:

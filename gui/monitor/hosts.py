@@ -33,7 +33,7 @@ class HostDialog(QDialog):
         styled(self, "panel")
         self._hosts = hosts
         self.name = styled(QLineEdit(), name=tr("Name of the host"))
-        self.name.setPlaceholderText("user@host")
+        self.name.setPlaceholderText(tr("user@host"))
         self.name.returnPressed.connect(self._add)
         self.add = push_button(tr("&Add"), self._add)
         self.add.setAutoDefault(False)
@@ -106,7 +106,7 @@ class HostDialog(QDialog):
                 text, kind = tr("connecting…"), "muted"
             else:
                 count = len(snapshot.gpus)
-                text, kind = f"connected: {counted(count, 'GPU')}", "muted"
+                text, kind = tr("connected: {gpus}").format(gpus=counted(count, "GPU")), "muted"
             label.setText(text)
             theme.set_kind(label, kind)
 

@@ -192,7 +192,7 @@ class LinePlot(QWidget):
             return
         self.title = title
         self.setAccessibleName(title)
-        self._view.setAccessibleName(f"{title} plot area")
+        self._view.setAccessibleName(tr("{plot} plot area").format(plot=title))
         self._readout.set_title(title)
 
     def set_empty_text(self, text: str) -> None:
@@ -295,7 +295,7 @@ class LinePlot(QWidget):
     def _build_view(self) -> None:
         """Create the view with the curves, and the text that covers it while there are no data."""
         view = self._view = PlotView(self.group, narrow=self._dense)
-        view.setAccessibleName(f"{self.title} plot area")
+        view.setAccessibleName(tr("{plot} plot area").format(plot=self.title))
         self._empty = styled(QLabel(self._empty_text, view), "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)

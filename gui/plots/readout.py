@@ -123,9 +123,9 @@ class Readout(QWidget):
         latest = self._join_values((line, line.latest) for line in lines)
         if not latest:
             return ""
-        text = tr("Latest: {latest}").format(latest=latest)
         at_cursor = "" if cursor is None else self._join_values((line, line.value_at(cursor)) for line in lines)
-        return f"{text}. At {position_text}: {at_cursor}" if at_cursor else text
+        text = tr("Latest: {latest}. At {position}: {values}") if at_cursor else tr("Latest: {latest}")
+        return text.format(latest=latest, position=position_text, values=at_cursor)
 
     def _join_values(self, values: Iterable[tuple[Line, float | None]]) -> str:
         """Join the names and values of lines as plain text. Lines without a value are left out."""
@@ -170,9 +170,9 @@ def _unbroken(text: str) -> str:
 def format_position(group: PlotGroup, x: float) -> str:
     """Format a position on the horizontal axis: a step, an epoch, the elapsed time, or the time of day."""
     if group.axis == "count":
-        return f"step {localized(x)}"
+        return tr("step {step}").format(step=localized(x))
     if group.axis == "epochs":
-        return f"epoch {localized(x, 2)}"
+        return tr("epoch {epoch}").format(epoch=localized(x, 2))
     if group.axis == "elapsed":
         return format_elapsed(x)
     moment, now = time.localtime(x + group.origin), time.localtime()

@@ -243,6 +243,8 @@ def _create_editor(setting: Setting) -> Editor:
             return FloatEditor()
         case "folder":
             return PathEditor(
-                f"the {setting.title[:1].lower()}{setting.title[1:]}", folder=True, placeholder=tr("the default folder")
+                tr("the {folder}").format(folder=f"{setting.title[:1].lower()}{setting.title[1:]}"),
+                folder=True,
+                placeholder=tr("the default folder"),
             )
     return TextEditor("none")

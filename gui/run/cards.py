@@ -16,6 +16,7 @@ from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import format_measure
+from engine.system.format import listed
 from gui.format import localized, metric_value, size
 from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
@@ -141,9 +142,9 @@ def describe_result(run: RunFolder, data: RunData) -> str:
         facts.append(_format_metrics(finished.best, data))
     if data.checkpoints:
         files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
-        facts.append(f"{' and '.join(files)} in {run.checkpoints}")
+        facts.append(tr("{files} in {folder}").format(files=listed(files), folder=run.checkpoints))
     if data.failure is not None and data.failure.traceback_file:
-        facts.append(f"Full traceback: {run.path / data.failure.traceback_file}")
+        facts.append(tr("Full traceback: {file}").format(file=run.path / data.failure.traceback_file))
     if not data.checkpoints:
         facts.append(tr("No checkpoint was saved"))
     return " · ".join(facts)
@@ -205,8 +206,12 @@ class VerdictCard(QFrame):
     def _add_button(self, choice: Choice, continues_run: bool) -> QPushButton:
         """Add a button that requests the settings of `choice`, for the same run if `continues_run` is True."""
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
-        target = "this run into the form to train it further" if continues_run else "a new run into the form"
-        button.setToolTip(tr("Put {what}: {values}").format(what=target, values=describe_job_changes(choice.values)))
+        tip = (
+            tr("Put this run into the form to train it further: {values}")
+            if continues_run
+            else tr("Put a new run into the form: {values}")
+        )
+        button.setToolTip(tip.format(values=describe_job_changes(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
         return button

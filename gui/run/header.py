@@ -202,9 +202,13 @@ def _describe_resume(data: RunData) -> str:
     """Describe the last resume, as in "Resumed at 14:05 on GPU 0", or return "" for a run that was never resumed."""
     if data.executions < 2 or data.started is None:
         return ""
-    times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
-    return tr("Resumed{times} at {time} on {started}").format(
-        times=times, time=clock(data.started.time), started=_describe_devices(data.started)
+    text = (
+        tr("Resumed at {time} on {devices}")
+        if data.executions == 2
+        else tr("Resumed {count} times, last at {time} on {devices}")
+    )
+    return text.format(
+        count=data.executions - 1, time=clock(data.started.time), devices=_describe_devices(data.started)
     )
 
 
@@ -213,17 +217,20 @@ def _describe_restart(data: RunData) -> str:
     if not data.restarts or data.restarting is not None:  # the status line already shows a current restart
         return ""
     last_restart = data.restarts[-1]
-    count = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" (since then {describe_attempt(last_restart)})" if last_restart.changes or last_restart.devices else ""
-    return (
-        f"Restarted {count} at step {localized(last_restart.step or 0)}{changed}: {first_sentence(last_restart.cause)}"
-    )
+    text = (
+        tr("Restarted once at step {step}")
+        if len(data.restarts) == 1
+        else tr("Restarted {count} times, last at step {step}")
+    ).format(count=len(data.restarts), step=localized(last_restart.step or 0))
+    if last_restart.changes or last_restart.devices:
+        text = tr("{restart} (since then {changes})").format(restart=text, changes=describe_attempt(last_restart))
+    return f"{text}: {first_sentence(last_restart.cause)}"
 
 
 def _describe_warning(warnings: RepeatedWarning) -> str:
     """Return the text of the newest of several warnings with the same code, and their number."""
-    more = f" ({warnings.count} times)" if warnings.count > 1 else ""
-    return f"{warnings.newest.message.rstrip('.')}{more}"
+    text = warnings.newest.message.rstrip(".")
+    return tr("{warning} ({count} times)").format(warning=text, count=warnings.count) if warnings.count > 1 else text
 
 
 def _describe_devices(started: RunStarted) -> str:
@@ -327,7 +334,7 @@ class RemoteBar(QWidget):
 
     def _on_done(self, path: str) -> None:
         """Show where the downloaded file is, and emit `fetched`."""
-        self._show_state(f"{self._path} is in {path}.")
+        self._show_state(tr("{file} is in {path}.").format(file=self._path, path=path))
         self.fetched.emit()
 
     def _show_state(self, text: str = "") -> None:

@@ -171,7 +171,10 @@ def describe_run(job: Job, data: RunData) -> str:
         job.name,
         model_title(job.model.name),
         Path(job.data.dataset).name,
-        f"{strategy_title(job.resolved_strategy)} on {describe_devices(job.parallel.devices, data.device_names)}",
+        tr("{strategy} on {devices}").format(
+            strategy=strategy_title(job.resolved_strategy),
+            devices=describe_devices(job.parallel.devices, data.device_names),
+        ),
     ]
     return shorten(" · ".join(text for text in texts if text))
 

@@ -18,7 +18,7 @@ MAX_LINES = 20_000
 _BATCH = 400
 """Maximum number of lines per update, so that the window stays responsive."""
 
-_PREFIXES: dict[LineKind, str] = {"warning": "Warning: ", "error": "Error: "}
+_PREFIXES: dict[LineKind, str] = {"warning": tr("Warning: "), "error": tr("Error: ")}
 
 
 class LogView(QWidget):

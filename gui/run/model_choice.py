@@ -13,6 +13,7 @@ from engine.contract.devices import CPU
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.checkpoints import BEST, Checkpoint, checkpoints_of
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, Editor
 from gui.widgets.layouts import FlowLayout
 
@@ -120,7 +121,7 @@ class DevicesEditor(QWidget):
         for device in devices:
             title = "CPU" if device == CPU else self._titles[device]
             self.boxes[device] = box = QCheckBox(title)
-            box.setAccessibleName(f"{self._activity} on {title}")
+            box.setAccessibleName(tr("{activity} on {device}").format(activity=self._activity, device=title))
             box.setChecked(device in checked)
             box.toggled.connect(partial(self._on_toggled, device))
             self._flow.addWidget(box)
@@ -165,4 +166,6 @@ class FormGrid(QGridLayout):
 def _checkpoint_title(checkpoint: Checkpoint) -> str:
     """Return the title of a checkpoint, as in "epoch 3" for an older one, or "best"."""
     older = OLDER_CHECKPOINT.fullmatch(checkpoint.name)
-    return f"epoch {older['epoch']}" if older is not None else checkpoint.name.removesuffix(".pt")
+    return (
+        tr("epoch {number}").format(number=older["epoch"]) if older is not None else checkpoint.name.removesuffix(".pt")
+    )

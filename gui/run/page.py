@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
+from engine.system.format import listed
 from gui.actions import Action, Actions
 from gui.run.cards import AdviceView
 from gui.run.classes.view import ClassesView
@@ -262,11 +263,9 @@ class RunPage(QWidget):
 
     def _update_view_tips(self) -> None:
         """Show the current shortcuts for switching between views in the tool tips of the tabs."""
-        keys = " and ".join(
-            action.shortcut().toString() for action in self._view_actions if not action.shortcut().isEmpty()
-        )
+        keys = [action.shortcut().toString() for action in self._view_actions if not action.shortcut().isEmpty()]
         for index, title in enumerate(VIEWS):
-            tip = tr("{title} ({keys} change the view)").format(title=title, keys=keys) if keys else title
+            tip = tr("{title} ({keys} change the view)").format(title=title, keys=listed(keys)) if keys else title
             self.header.tabs.setTabToolTip(index, tip)
 
     def _switch_view(self, step: int) -> None:

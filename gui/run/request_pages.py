@@ -58,10 +58,14 @@ class RequestPages(QStackedWidget):
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.warnings = ProblemLabel()
-        self.cancel = push_button(tr("Cancel"), self._cancel, name=f"Cancel {title[0].lower()}{title[1:]}")
+        self.cancel = push_button(
+            tr("Cancel"), self._cancel, name=tr("Cancel {activity}").format(activity=f"{title[0].lower()}{title[1:]}")
+        )
         self.failure = ProblemLabel()
         self.retry = push_button(tr("Change and try again"), self.show_form)
-        working = create_working_page(self.activity, self.progress, self.cancel, f"{title}: progress")
+        working = create_working_page(
+            self.activity, self.progress, self.cancel, tr("{title}: progress").format(title=title)
+        )
         column = working.layout()
         assert isinstance(column, QVBoxLayout)
         column.insertWidget(column.count() - 1, self.warnings)
@@ -166,5 +170,5 @@ def describe_progress(progress: Progress) -> str:
     if rate := progress.images_per_second:
         parts.append(speed(rate))
     if progress.seconds_left is not None:
-        parts.append(f"{duration(progress.seconds_left)} left")
+        parts.append(tr("{time} left").format(time=duration(progress.seconds_left)))
     return ", ".join(parts) if len(parts) > 1 else f"{progress.what}…"

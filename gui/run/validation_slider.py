@@ -108,13 +108,13 @@ class ValidationSlider(QWidget):
         if validation is None:
             self.label.setText("")
             return
-        total = f" of {self._planned_epochs}" if self._planned_epochs else ""
-        marks = [
-            mark for mark, position in (("newest", last), ("best", self._best_position)) if position == self.position
-        ]
-        text = tr("Epoch {epoch}{total} · step {step}").format(
-            epoch=validation.epoch, total=total, step=localized(validation.step)
-        ) + (f" ({', '.join(marks)})" if marks else "")
+        places = ((tr("newest"), last), (tr("best"), self._best_position))
+        marks = [mark for mark, position in places if position == self.position]
+        text = (
+            tr("Epoch {epoch} of {epochs} · step {step}") if self._planned_epochs else tr("Epoch {epoch} · step {step}")
+        ).format(epoch=validation.epoch, epochs=self._planned_epochs, step=localized(validation.step))
+        if marks:
+            text += f" ({', '.join(marks)})"
         self.label.setText(text)
         self.slider.setAccessibleDescription(text)
 

@@ -177,12 +177,12 @@ class DeletingBar(TrashBar):
                 lambda usage: self._ask_for_confirmation(usage, active),
             )
         else:
-            it, them = ("it is", "it") if len(runs) == 1 else (tr("they are"), "them")
-            self.show_note(
-                tr("Can't delete {runs}: {it} still running. Stop {them} first.").format(
-                    runs=_describe_runs(runs), it=it, them=them
-                )
+            text = (
+                tr("Can't delete {runs}: it is still running. Stop it first.")
+                if len(runs) == 1
+                else tr("Can't delete {runs}: they are still running. Stop them first.")
             )
+            self.show_note(text.format(runs=_describe_runs(runs)))
         self.no.setFocus()
 
     def accept(self) -> None:
@@ -207,22 +207,23 @@ class DeletingBar(TrashBar):
         """
         if not self._runs:
             return
-        takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")
-        checkpoints = f", including {size(usage.checkpoint_bytes)} of checkpoints" if usage.checkpoint_bytes else ""
-        stays = "stays" if active == 1 else "stay"
-        excluded = f" {counted(active, 'active run')} {stays}." if active else ""
+        sentences = [tr("Move {runs} to the trash?").format(runs=_describe_runs(self._runs))]
+        if active:
+            stay = tr("{runs} stays.") if active == 1 else tr("{runs} stay.")
+            sentences.append(stay.format(runs=counted(active, "active run")))
+        taken = size(usage.bytes)
+        if usage.checkpoint_bytes:
+            taken = tr("{bytes}, including {checkpoint_bytes} of checkpoints").format(
+                bytes=taken, checkpoint_bytes=size(usage.checkpoint_bytes)
+            )
+        takes = (
+            tr("It takes {bytes}; emptying the trash frees {freed_bytes}.")
+            if len(self._runs) == 1
+            else tr("Together they take {bytes}; emptying the trash frees {freed_bytes}.")
+        )
+        sentences.append(takes.format(bytes=taken, freed_bytes=size(usage.freed_bytes)))
         self.show_message(
-            tr(
-                "Move {runs} to the trash?{excluded} {takes} {bytes}{checkpoints}; "
-                "emptying the trash frees {freed_bytes}."
-            ).format(
-                runs=_describe_runs(self._runs),
-                excluded=excluded,
-                takes=takes,
-                bytes=size(usage.bytes),
-                checkpoints=checkpoints,
-                freed_bytes=size(usage.freed_bytes),
-            ),
+            " ".join(sentences),
             "warning",
             tr("Move to trash"),
             tr("Cancel"),

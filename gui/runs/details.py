@@ -116,7 +116,7 @@ class Details(QWidget):
             self.save()
         self._run = run
         if run is None:
-            self.hint.setText(f"{counted(len(runs), 'run')} selected." if runs else _HINT)
+            self.hint.setText(tr("{runs} selected.").format(runs=counted(len(runs), "run")) if runs else _HINT)
             self._stack.setCurrentWidget(self.hint)
             return
         self._stack.setCurrentWidget(self._halves)
@@ -215,7 +215,7 @@ class Details(QWidget):
         lines = [(checkpoint.name, checkpoint.text) for checkpoint in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
         if remaining > 0:
-            lines.append(("", f"{localized(remaining)} older ones are in the run's folder"))
+            lines.append(("", tr("{count} older ones are in the run's folder").format(count=localized(remaining))))
         items = self._add_section(tr("Checkpoints"), lines)
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
@@ -228,7 +228,7 @@ class Details(QWidget):
             tip = tr("Start a new run from these weights only")
         else:
             tip = tr("Open a new run in the form that continues from here")
-        item.setToolTip(0, f"{tip} (Enter)")
+        item.setToolTip(0, tr("{tip} (Enter)").format(tip=tip))
         button = tool_button(
             lambda: self._fork(item), text=tr("Fork"), name=tr("Fork from {name}").format(name=checkpoint.name), tip=tip
         )
@@ -262,7 +262,9 @@ class Details(QWidget):
             return
         self._fields = None
         self.facts.clear()
-        self._add_section(tr("On disk"), [(tr("The run's folder"), f"can't be read: {error.strerror}")])
+        self._add_section(
+            tr("On disk"), [(tr("The run's folder"), tr("can't be read: {reason}").format(reason=error.strerror))]
+        )
         self.facts.expandAll()
 
     def _on_typed(self) -> None:
@@ -282,19 +284,27 @@ def _describe_state(run: RunSummary) -> str:
 
     For example "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21", and the cause in a second line.
     """
-    lasted = f" after {duration(run.seconds)}" if run.seconds is not None else ""
+    state = run.state.capitalize()
+    lasted = duration(run.seconds)
     if run.slurm and run.state in ACTIVE_STATES:
-        state_text = f"{run.state.capitalize()} in SLURM, {run.slurm}"
+        state_text = tr("{state} in SLURM, {job}").format(state=state, job=run.slurm)
     elif run.state == "waiting":
         state_text = tr("Waiting until its devices are free")
     elif run.state in ACTIVE_STATES:
-        state_text = f"{run.state.capitalize()}: {describe_activity(run)}"
+        state_text = f"{state}: {describe_activity(run)}"
     elif run.state == "interrupted":
-        state_text = tr("Interrupted{lasted} while {run}").format(lasted=lasted, run=describe_activity(run))
+        state_text = (
+            tr("Interrupted while {activity}")
+            if run.seconds is None
+            else tr("Interrupted after {time} while {activity}")
+        ).format(time=lasted, activity=describe_activity(run))
     else:
-        state_text = f"{run.state.capitalize()}{lasted}"
-    best = f"best {format_best_metric(run, metric_value)}" if run.best else ""
-    texts = [text for text in (state_text, best, f"started {format_date_and_time(run.started)}") if text]
+        state_text = state if run.seconds is None else tr("{state} after {time}").format(state=state, time=lasted)
+    texts = [
+        state_text,
+        *([tr("best {metric}").format(metric=format_best_metric(run, metric_value))] if run.best else []),
+        tr("started {time}").format(time=format_date_and_time(run.started)),
+    ]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 
 
@@ -337,7 +347,7 @@ Lines = list[tuple[str, str]]
 def list_job_lines(details: DetailFields) -> Lines:
     """Return the labels and values of job fields that differ from their defaults, and of options that are set."""
     if details.changed is None:
-        return [("job.toml", "can't be read")]
+        return [("job.toml", tr("can't be read"))]
     fields = [(FIELDS[name].label, _format_value(name, value)) for name, value in details.changed.items()]
     return [*fields, *((label, _format_value("", value)) for label, value in details.options.items())]
 

@@ -69,9 +69,13 @@ class InterruptedRuns(QWidget):
         for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
             self._layout.insertWidget(index, banner)
             interrupted_at = format_date_and_time(run.started + (run.seconds or 0.0))
-            banner.show_message(f"{_make_title(run)}: interrupted {interrupted_at} while {describe_activity(run)}.")
+            banner.show_message(
+                tr("{run}: interrupted {time} while {activity}.").format(
+                    run=_make_title(run), time=interrupted_at, activity=describe_activity(run)
+                )
+            )
         remaining = len(self._runs) - _MAX_INTERRUPTED
-        self._more.setText(f"{localized(remaining)} more interrupted – show all")
+        self._more.setText(tr("{count} more interrupted – show all").format(count=localized(remaining)))
         self._more.setVisible(remaining > 0)
         self.setVisible(bool(self._runs))
 

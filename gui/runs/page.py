@@ -233,13 +233,12 @@ class RunsPage(QWidget):
         """Emit a message about the interrupted runs, if there are any."""
         count = self.interrupted.count
         if count:
-            was, it_was = ("was", "it was") if count == 1 else ("were", tr("they were"))
-            runs_tab = append_key(tr("Runs"), "runs_page")
-            self.message.emit(
-                tr("{count} {was} interrupted. {runs} shows what {it_was} doing and how to resume.").format(
-                    count=counted(count, "run"), was=was, runs=runs_tab, it_was=it_was
-                )
+            text = (
+                tr("{count} was interrupted. {runs} shows what it was doing and how to resume.")
+                if count == 1
+                else tr("{count} were interrupted. {runs} shows what they were doing and how to resume.")
             )
+            self.message.emit(text.format(count=counted(count, "run"), runs=append_key(tr("Runs"), "runs_page")))
 
     def _on_noted(self, run: RunSummary) -> None:
         """Show the stored notes of a run in the list, the filters and the banners."""
@@ -267,7 +266,9 @@ class RunsPage(QWidget):
         if matching == total:
             self._count.setText(localized(total) if total else "")
         else:
-            self._count.setText(f"{localized(matching)} of {localized(total)}")
+            self._count.setText(
+                tr("{matching} of {total}").format(matching=localized(matching), total=localized(total))
+            )
         if total and not matching:
             self._empty.setText(_NO_MATCH)
         self._stack.setCurrentWidget(self.table if matching else self._empty)

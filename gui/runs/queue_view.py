@@ -262,7 +262,7 @@ class QueueView(QWidget):
     def _on_removed(self, position: QueuePosition, _result: object) -> None:
         """Offer to put the removed run back, and report the change of the queue."""
         if self._removed == position:  # the user hasn't closed the bar or removed another run
-            text = f"“{position.name}” was removed from the queue. It stays in the list of runs."
+            text = tr("“{name}” was removed from the queue. It stays in the list of runs.").format(name=position.name)
             self.removal.show_message(text, "ok", tr("Put back"), tr("Close"))
             self._update_visibility()
         self._on_changed(None)

@@ -101,7 +101,11 @@ def _get_best_value(run: RunSummary) -> float:
 
 def format_state(run: RunSummary) -> str:
     """Return the title of a run's state, such as "Completed" or "Waiting in SLURM"."""
-    return f"{run.state.capitalize()} in SLURM" if run.slurm and run.state in ACTIVE_STATES else run.state.capitalize()
+    return (
+        tr("{state} in SLURM").format(state=run.state.capitalize())
+        if run.slurm and run.state in ACTIVE_STATES
+        else run.state.capitalize()
+    )
 
 
 COLUMNS: tuple[Column[RunSummary], ...] = (
@@ -191,7 +195,7 @@ class RunsModel(RowModel[RunSummary]):
             facts = (row.cause, row.slurm, row.notes, shorten(row.dataset), ", ".join(row.devices), row.folder)
             return "\n".join(filter(None, facts))
         if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favorite:
-            return f"{run_title(row)}, favorite"
+            return tr("{run}, favorite").format(run=run_title(row))
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:
             return icon(*_ICONS[row.state])
         if role == Qt.ItemDataRole.DecorationRole and column == NAME and row.favorite:

@@ -137,7 +137,7 @@ class DimensionRow(LabeledField):
             editor.control.setAccessibleName(f"{self.field.label}: {title}")
             editor.edited.connect(self.edited)
         self.scale.edited.connect(self._show_scale)
-        self._to_label, self._step_label = QLabel("to"), QLabel("step")
+        self._to_label, self._step_label = QLabel(tr("to")), QLabel(tr("step"))
         limits = (self.scale, (self.low, 1), self._to_label, (self.high, 1), self._step_label, (self.step, 1))
         inside.setLayout(hbox(*limits, (self.listed, 1), spacing=6))
         self.scale.setVisible(self._is_number)
@@ -221,7 +221,7 @@ def _create_field(name: str, label: str, help_text: str, kind: Any, default: Any
     return Field(name=name, label=label, help=help_text, group="main", kind=kind, default=default, **limits)
 
 
-def _pair_with_int_editor(field: Field, empty: str = "no limit") -> tuple[Field, Callable[[], Editor]]:
+def _pair_with_int_editor(field: Field, empty: str = tr("no limit")) -> tuple[Field, Callable[[], Editor]]:
     """Return `field` and a function that creates its integer editor. The editor displays None as `empty`."""
     return field, partial(IntEditor, field, empty)
 
@@ -231,11 +231,11 @@ _CONFIRM_HELP = tr(
 )
 
 _ROWS: tuple[tuple[Field, Callable[[], Editor]], ...] = (
-    (_create_field("name", tr("Name"), tr("Name of the search."), "text", ""), partial(TextEditor, "required")),
+    (_create_field("name", tr("Name"), tr("Name of the search."), "text", ""), partial(TextEditor, tr("required"))),
     (_create_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), partial(ChoiceEditor, [])),
     (_create_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), partial(ChoiceEditor, [])),
     _pair_with_int_editor(_create_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
-    (_create_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), partial(FloatEditor, True, "no limit")),
+    (_create_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), partial(FloatEditor, True, tr("no limit"))),
     _pair_with_int_editor(_create_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
     (_create_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), partial(ChoiceEditor, list(_SAMPLERS))),
     (_create_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), partial(ChoiceEditor, list(_PRUNERS))),

@@ -14,7 +14,7 @@ from engine.contract.search import Search, Status
 from engine.runs.folder import RunFolder
 from engine.runs.searches import SearchFolder, create_search, start_driver, stop_driver
 from engine.system import paths
-from engine.system.format import NOT_KNOWN, duration
+from engine.system.format import NOT_KNOWN, duration, listed
 from gui.actions import Action, bind, create_back_action
 from gui.format import format_date_and_time, localized
 from gui.search.search_form import SearchForm
@@ -266,9 +266,7 @@ COLUMNS: tuple[Column[SearchLine], ...] = (
         is_numeric=True,
         help=tr("Result of the best trial: its mean over other seeds, once confirmed"),
     ),
-    Column(
-        tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
-    ),
+    Column(tr("Goal"), lambda line: listed(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
     Column(tr("Time left"), _format_time_left, is_numeric=True),
     Column(tr("Changed"), lambda line: format_date_and_time(line.changed)),
 )

@@ -109,7 +109,7 @@ class SearchPlots(QWidget):
 
     def _make_panel(self, plot: TrialPlot) -> QWidget:
         """Create a panel with the title of a plot, its choices of fields, and the plot."""
-        choices = (plot.x, QLabel("and"), plot.y) if isinstance(plot, TwoFieldPlot) else ()
+        choices = (plot.x, QLabel(tr("and")), plot.y) if isinstance(plot, TwoFieldPlot) else ()
         panel = QWidget(self)
         panel.setLayout(vbox(hbox(self._titles[plot], 1, *choices), (plot, 1), spacing=2))
         return panel

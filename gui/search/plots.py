@@ -198,7 +198,7 @@ class TrialCurves(TrialPlot):
     def draw_trials(self, data: SearchData) -> bool:
         """Draw the curves of pruned, other and best trials. Return False if there are none."""
         colors, goal = theme.colors(), data.search.goals[0]
-        self.title = f"{goal.title} by epoch"
+        self.title = tr("{goal} by epoch").format(goal=goal.title)
         if not len(data.pruned.x) + len(data.others.x):
             return False
         self.setLabel("bottom", tr("Epoch"))
@@ -224,7 +224,7 @@ class HistoryPlot(TrialPlot):
     def draw_trials(self, data: SearchData) -> bool:
         """Draw the results and the best so far. Return False if no trial has a result."""
         goal = data.search.goals[0]
-        self.title = f"{goal.title} by trial"
+        self.title = tr("{goal} by trial").format(goal=goal.title)
         if not len(data.values) or not np.isfinite(data.values[:, 0]).any():
             return False
         self.setLabel("bottom", tr("Trial"))
@@ -260,7 +260,7 @@ class ParetoPlot(TrialPlot):
         if len(data.search.goals) < 2:
             return False
         first, second = data.search.goals[:2]
-        self.title = f"{first.title} against {second.title.lower()}"
+        self.title = tr("{first} against {second}").format(first=first.title, second=second.title.lower())
         if not len(data.values) or not np.isfinite(data.values[:, :2]).all(axis=1).any():
             return False
         self._label_goal("bottom", second)

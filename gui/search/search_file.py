@@ -79,7 +79,9 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
     elif isinstance(job_source, str):
         job, problems = load_job(path.parent / Path(job_source).expanduser())
     elif job_source is not None:
-        problems = [Problem("job", tr("The job is neither a table nor a path."), 'Write [job], or job = "job.toml".')]
+        problems = [
+            Problem("job", tr("The job is neither a table nor a path."), tr('Write [job], or job = "job.toml".'))
+        ]
     return values, job, problems
 
 

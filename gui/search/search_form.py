@@ -368,9 +368,11 @@ class SearchForm(QWidget):
     def _describe_trials(self, job: Job | None) -> None:
         """Show what each trial trains (unless `job` is None), and how many trials the selected devices run at once."""
         if job is not None:
-            title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
-            epochs = counted(job.training.epochs, "epoch")
-            text = tr("Each trial trains the current job ({title}, {epochs}).").format(title=title, epochs=epochs)
+            text = tr("Each trial trains the current job ({model} on {dataset}, {epochs}).").format(
+                model=model_title(job.model.name),
+                dataset=Path(job.data.dataset).name or tr("no dataset"),
+                epochs=counted(job.training.epochs, "epoch"),
+            )
             repeats = self._compute_max_confirmations()
             if repeats:
                 text += " " + tr("To confirm the best, up to {runs} with other seeds follow.").format(
@@ -379,7 +381,11 @@ class SearchForm(QWidget):
             self.about.setText(text)
         per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
         parallel_trials = len(self._devices) // per_trial
-        trials = f"{counted(parallel_trials, 'trial')} at once" if parallel_trials else tr("too few for a trial")
+        trials = (
+            tr("{trials} at once").format(trials=counted(parallel_trials, "trial"))
+            if parallel_trials
+            else tr("too few for a trial")
+        )
         self.devices.setText(
             tr("Selected under Devices: {devices} ({trials}).").format(
                 devices=format_device_list(self._devices, self._device_names), trials=trials

@@ -250,12 +250,16 @@ class SearchView(QWidget):
 def format_progress(status: Status, state: SearchState) -> str:
     """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended, total = state.originals_ended, state.originals_total  # without the confirming runs
-    trials = f"{localized(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
+    trials = (
+        tr("{ended} of {trials}").format(ended=localized(ended), trials=counted(total, "trial"))
+        if total
+        else counted(ended, "trial")
+    )
     counts = {name: state.count(name) for name in ("running", "waiting", "paused", "pruned", "failed")}
     states = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     time = duration(state.worked_s) if state.worked_s else ""
     if time and status == "running" and state.seconds_left is not None:
-        time += f", about {duration(state.seconds_left)} left"
+        time = tr("{time}, about {left} left").format(time=time, left=duration(state.seconds_left))
     texts = (STATUS[status], trials, describe_pending_confirmations(state), states, time)
     return " · ".join(filter(None, texts))
 
@@ -269,10 +273,12 @@ def _describe_best(data: SearchData, best: TrialRow) -> str:
     confirmed = describe_confirmed_result(data.state, lambda value: format_goal_value(data.search.goals[0], value))
     fields = [f"{field_label(name)} {format_field_value(name, value)}" for name, value in best.params.items()]
     if len(fields) > _MAX_FIELDS:
-        fields[_MAX_FIELDS:] = [f"{len(fields) - _MAX_FIELDS} more"]
+        fields[_MAX_FIELDS:] = [tr("{count} more").format(count=len(fields) - _MAX_FIELDS)]
     heading = tr("Best so far") if data.status == "running" else tr("Best")
     results = "; ".join(filter(None, (goals, confirmed)))
-    return f"{heading}: trial {best.number}, {results}: {', '.join(fields)}"
+    return tr("{heading}: trial {number}, {results}: {fields}").format(
+        heading=heading, number=best.number, results=results, fields=", ".join(fields)
+    )
 
 
 ICONS: dict[TrialState, tuple[str, str]] = {
@@ -330,8 +336,8 @@ class TrialsModel(RowModel[TrialRow]):
             Qt.ItemDataRole.FontRole: self._bold,
             Qt.ItemDataRole.DecorationRole: icon("star", "warning"),
             Qt.ItemDataRole.AccessibleTextRole: (
-                f"{row.number}, {'the best' if len(state.front) < 2 else 'on the Pareto front'}"
-            ),
+                tr("{trial}, the best") if len(state.front) < 2 else tr("{trial}, on the Pareto front")
+            ).format(trial=row.number),
         }
 
 
@@ -375,7 +381,9 @@ def _create_confirmed_column(goal: Goal) -> Column[TrialRow]:
             return ""
         values = listed(format_goal_value(goal, value) for value in row.confirmed)
         spread = format_goal_value(goal, statistics.stdev(row.confirmed))
-        return f"{values} with {counted(len(row.confirmed), 'other seed')}; standard deviation {spread}"
+        return tr("{values} with {seeds}; standard deviation {deviation}").format(
+            values=values, seeds=counted(len(row.confirmed), "other seed"), deviation=spread
+        )
 
     return Column(
         tr("Confirmed"),

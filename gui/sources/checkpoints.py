@@ -11,6 +11,7 @@ from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_end
 from gui.format import format_time_or_date, localized, size
+from gui.translation import tr
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -55,7 +56,9 @@ class Checkpoint:
         """Position in the training, such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
         if self.epoch is None:
             return ""
-        return f"epoch {self.epoch}" + (f", step {localized(self.step)}" if self.step is not None else "")
+        if self.step is None:
+            return tr("epoch {epoch}").format(epoch=self.epoch)
+        return tr("epoch {epoch}, step {step}").format(epoch=self.epoch, step=localized(self.step))
 
     @property
     def text(self) -> str:

@@ -92,7 +92,7 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
         with open_regular(file) as stream:
             content = QByteArray(stream.read())
     except FileNotFoundError:
-        return f"{file.name} is missing."
+        return tr("{file} is missing.").format(file=file.name)
     except OSError as error:
         return tr("{name} can't be read: {strerror}.").format(name=file.name, strerror=error.strerror)
     except UnusableFile as error:

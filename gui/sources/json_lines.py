@@ -201,8 +201,8 @@ class JsonLinesProcess(QObject):
         process.deleteLater()
         answer = self.on_exit(code)
         if answer is None:
-            last = errors.splitlines()[-1] if errors else f"exit code {code}"
-            self.failed.emit(f"{self._activity} ended early: {last}")
+            last = errors.splitlines()[-1] if errors else tr("exit code {code}").format(code=code)
+            self.failed.emit(tr("{activity} ended early: {reason}").format(activity=self._activity, reason=last))
         else:
             (self.refused if answer.refused else self.done).emit(answer.value)
 

@@ -17,6 +17,7 @@ from engine.contract.job import Job, load_job
 from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import CHANGEABLE, changed_job, checkpoint_of
+from engine.system.format import listed
 from gui.format import format_time_or_date
 from gui.sources.checkpoints import checkpoints_of, choose_fork_checkpoint
 from gui.titles import describe_job_changes, run_title
@@ -50,13 +51,17 @@ def prefill_to_resume(summary: RunSummary) -> Prefill:
     checkpoint = checkpoint_of(run)
     renamed = job.with_fields(name=summary.name)
     if checkpoint is None and summary.state != "completed":
-        return Prefill(text=f"A new run with the settings of {named}, which has no checkpoint.", job=renamed)
+        return Prefill(
+            text=tr("A new run with the settings of {run}, which has no checkpoint.").format(run=named), job=renamed
+        )
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     start = _describe_start(run, checkpoint)
     if summary.state == "completed":
-        schedule_note = tr(" The learning rate's schedule now spans all epochs.") if job.schedule.name != "none" else ""
+        text = tr("Trains {run} further {start}. {note}").format(run=named, start=start, note=_GRAY_FIELDS_NOTE)
+        if job.schedule.name != "none":
+            text += " " + tr("The learning rate's schedule now spans all epochs.")
         return Prefill(
-            text=f"Trains {named} further {start}. {_GRAY_FIELDS_NOTE}{schedule_note}",
+            text=text,
             job=renamed,
             run=run,
             checkpoint=checkpoint_path,
@@ -65,7 +70,7 @@ def prefill_to_resume(summary: RunSummary) -> Prefill:
             focus="epochs",
         )
     return Prefill(
-        text=f"Resumes {named} {start}. {_GRAY_FIELDS_NOTE}",
+        text=tr("Resumes {run} {start}. {note}").format(run=named, start=start, note=_GRAY_FIELDS_NOTE),
         job=renamed,
         run=run,
         checkpoint=checkpoint_path,
@@ -83,8 +88,12 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
         else next((each for each in checkpoints if each.path == checkpoint), None)
     )
     if chosen is None:
-        reason = f"its {checkpoint.name} is gone" if checkpoint is not None else tr("it has no checkpoint yet")
-        raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
+        reason = (
+            tr("its {checkpoint} is gone").format(checkpoint=checkpoint.name)
+            if checkpoint is not None
+            else tr("it has no checkpoint yet")
+        )
+        raise CannotPrefill(tr("“{run}” can't be forked: {reason}.").format(run=run_title(summary), reason=reason))
     changes: dict[str, str] = {"name": summary.name[: _MAX_NAME - len(" fork")] + " fork" if summary.name else ""}
     title = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.position_text)))
@@ -158,9 +167,12 @@ def _describe_start(run: RunFolder, path: Path | None) -> str:
         return tr("from the beginning, since it has no checkpoint")
     checkpoint = next((each for each in checkpoints_of(run) if each.path == path), None)
     if checkpoint is None:  # a checkpoint of another run
-        return f"from {path}"
-    position = checkpoint.position_text or "a checkpoint"
-    return f"from {position} ({checkpoint.name}, {format_time_or_date(checkpoint.written)})"
+        return tr("from {path}").format(path=path)
+    return tr("from {position} ({file}, {time})").format(
+        position=checkpoint.position_text or tr("a checkpoint"),
+        file=checkpoint.name,
+        time=format_time_or_date(checkpoint.written),
+    )
 
 
 @dataclass(frozen=True)
@@ -246,9 +258,11 @@ def read_paths(paths: Sequence[str]) -> PathContent:
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:
-        names = " and ".join(filter(None, (os.path.basename(path) for path in paths[:2])))
+        names = [name for name in map(os.path.basename, paths[:2]) if name]
         return PathContent(
-            problem=tr("{names} can't be opened: choose a dataset folder or a job file (*.toml).").format(names=names)
+            problem=tr("{names} can't be opened: choose a dataset folder or a job file (*.toml).").format(
+                names=listed(names) if names else ""
+            )
         )
     return PathContent(folder=path) if os.path.isdir(path) else _read_job(Path(path))
 
@@ -257,7 +271,11 @@ def _read_job(path: Path) -> PathContent:
     """Read a job file, without its permission to execute a model file."""
     job, problems = load_job(path)
     if job is None:
-        return PathContent(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
+        return PathContent(
+            problem=tr("The job in {path} can't be used. {problems}").format(
+                path=path, problems=" ".join(map(str, problems))
+            )
+        )
     # The file may come from somebody else, and only the user may allow a model's code to run.
     job = job.with_fields(model_file_sha256="")
     return PathContent(prefill=Prefill(text=tr("A new run with the job in {path}.").format(path=path), job=job))

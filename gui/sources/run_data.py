@@ -226,7 +226,7 @@ class RunData:
             case RanksTimed():
                 self.rank_times = event
             case LogLine():
-                rank = f"[rank {event.rank}] " if event.rank is not None else ""
+                rank = tr("[rank {rank}] ").format(rank=event.rank) if event.rank is not None else ""
                 self._add_line(event, event.level, f"{rank}{event.text}")
             case RunStarted():
                 # The job is not only displayed, so its texts are not shortened.
@@ -283,7 +283,11 @@ class RunData:
                 self.unsaved |= event.code == "unsaved"
                 self._add_line(event, "warning", event.message)
             case EventsLost():
-                self._add_line(event, "warning", f"{event.count} events are missing here: {event.reason}")
+                self._add_line(
+                    event,
+                    "warning",
+                    tr("{count} events are missing here: {reason}").format(count=event.count, reason=event.reason),
+                )
             case _:
                 self._apply_ending_event(event)
 
@@ -327,20 +331,20 @@ class RunData:
         self.current_attempt_start = len(self.steps.step)
         self.unsaved = False
         self._logged_phases.clear()
-        with_workers = f"with {_count_workers(event.world_size)}"
+        workers = _count_workers(event.world_size)
         if self.executions == 1:
             self._add_line(
                 event,
                 "info",
-                tr("Run {run_id} started {with_workers}").format(run_id=event.run_id, with_workers=with_workers),
+                tr("Run {run_id} started with {workers}").format(run_id=event.run_id, workers=workers),
             )
         else:
             since = duration(max(0.0, event.time - self.last_time))
             self._add_line(
                 event,
                 "info",
-                tr("Run {run_id} resumed {with_workers} after {since}").format(
-                    run_id=event.run_id, with_workers=with_workers, since=since
+                tr("Run {run_id} resumed with {workers} after {since}").format(
+                    run_id=event.run_id, workers=workers, since=since
                 ),
             )
 
@@ -401,7 +405,9 @@ class RunData:
 
 def _describe_batch_shares(shares: tuple[float, ...]) -> str:
     """Describe how batches are divided, as in "Shares of each batch: 62%, 38%, by measured speed"."""
-    return f"Shares of each batch: {', '.join(f'{100 * share:.0f}%' for share in shares)}, by measured speed"
+    return tr("Shares of each batch: {shares}, by measured speed").format(
+        shares=", ".join(f"{100 * share:.0f}%" for share in shares)
+    )
 
 
 def _describe_restart(event: Restarting) -> str:
@@ -415,10 +421,11 @@ def _describe_waiting(event: Waiting) -> str:
     """Describe a queue position for the log, as in "Waiting in the queue at position 2, behind RUN"."""
     if event.held:
         return tr("Waiting in the queue at position {position}, on hold").format(position=event.position)
-    reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []
-    return ", ".join([f"Waiting in the queue at position {event.position}", *reasons, *event.others])
+    reasons = [tr("behind {runs}").format(runs=", ".join(event.behind))] if event.behind else []
+    text = tr("Waiting in the queue at position {position}").format(position=event.position)
+    return ", ".join([text, *reasons, *event.others])
 
 
 def _count_workers(world_size: int) -> str:
     """Return "one worker", or a number of workers."""
-    return tr("one worker") if world_size == 1 else f"{world_size} workers"
+    return tr("one worker") if world_size == 1 else tr("{count} workers").format(count=world_size)

@@ -90,4 +90,6 @@ class RunFacts:
         status = derive_status(data, state, requested, **reasons)
         if not self.rejection or self.ended:
             return status
-        return replace(status, text=f"{status.text} · following its log ({self.rejection})")
+        return replace(
+            status, text=tr("{status} · following its log ({reason})").format(status=status.text, reason=self.rejection)
+        )

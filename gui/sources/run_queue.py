@@ -134,17 +134,19 @@ def describe_queue_position(
     `titles` contains the titles of known GPUs by UUID. `users` contains texts about the users of devices by run id.
     Runs that are not in it are described by their ids.
     """
-    text = f"{_format_ordinal(waiting.position)} in the queue for {_describe_devices(devices, titles)}"
+    text = tr("{position} in the queue for {devices}").format(
+        position=_format_ordinal(waiting.position), devices=_describe_devices(devices, titles)
+    )
     if waiting.held:
-        return f"{text}, on hold until released"
-    reasons = [f"behind {_describe_users(waiting.behind, users)}"] if waiting.behind else []
+        return tr("{position}, on hold until released").format(position=text)
+    reasons = [tr("behind {runs}").format(runs=_describe_users(waiting.behind, users))] if waiting.behind else []
     return ", ".join([text, *reasons, *waiting.others])
 
 
 def _format_ordinal(position: int) -> str:
     """Return "next" for the first position, otherwise a number such as "2nd"."""
     if position == 1:
-        return "next"
+        return tr("next")
     ending = "th" if position % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
     return f"{position}{ending}"
 
@@ -155,11 +157,15 @@ def _describe_devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
     if not gpus:
         return tr("the CPU")
     if any(gpu not in titles for gpu in gpus):
-        return tr("its GPU") if len(gpus) == 1 else f"its {len(gpus)} GPUs"
+        return tr("its GPU") if len(gpus) == 1 else tr("its {count} GPUs").format(count=len(gpus))
     return format_gpu_names([titles[gpu] for gpu in gpus])
 
 
 def _describe_users(run_ids: Sequence[str], users: Mapping[str, str]) -> str:
     """Describe runs that use or wait for devices, as in "a and b" or "a and 2 more runs"."""
     texts = [users.get(run_id, run_id) for run_id in run_ids]
-    return f"{texts[0]} and {len(texts) - 1} more runs" if len(texts) > _NAMED else listed(texts)
+    return (
+        tr("{run} and {count} more runs").format(run=texts[0], count=len(texts) - 1)
+        if len(texts) > _NAMED
+        else listed(texts)
+    )

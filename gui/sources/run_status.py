@@ -179,9 +179,11 @@ def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs
 
     `step` and `epochs` are None if they are unknown.
     """
-    after = f"after {counted(step, 'step')}" if step is not None else tr("before the first step")
+    after = tr("after {steps}").format(steps=counted(step, "step")) if step is not None else tr("before the first step")
     texts = {
-        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _describe_best_metric(data),
+        "Completed": tr("Completed")
+        + (f" · {counted(epochs, 'epoch')}" if epochs else "")
+        + _describe_best_metric(data),
         "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_describe_devices(data)),
         "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_describe_devices(data)),
         "Failed": tr("Failed: {cause}").format(cause=find_cause(data)),
@@ -196,7 +198,7 @@ def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs
         "Interrupted": tr("Interrupted {after}: {cause}").format(after=after, cause=reason),
         "Waiting": tr("Waiting · {reason}").format(reason=reason),
         "Fetching": tr("Fetching · {progress}").format(progress=_describe_download(data)),
-        "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
+        "Starting": tr("Starting · {detail}").format(detail=data.phase_detail or tr("waiting for the workers")),
     }
     return texts.get(label) or _describe_progress(data, epochs)
 
@@ -212,8 +214,10 @@ def _describe_download(data: RunData) -> str:
     if not data.fetching:
         return data.phase_detail
     latest = data.fetching[-1]
-    total = f" of {size(latest.total_bytes)}" if latest.total_bytes else ""
-    return f"{data.phase_detail}, {size(latest.done_bytes)}{total}"
+    done = size(latest.done_bytes)
+    if latest.total_bytes:
+        done = tr("{done} of {total}").format(done=done, total=size(latest.total_bytes))
+    return f"{data.phase_detail}, {done}"
 
 
 def _describe_restart(data: RunData) -> str:
@@ -230,15 +234,15 @@ def _describe_progress(data: RunData, epochs: int | None) -> str:
     """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
         "preparing": tr("preparing the data and the model, and measuring which settings are fastest"),
-        "validating": "validating",
-        "saving": tr("retrying to save the last state") if data.unsaved else "saving a checkpoint",
+        "validating": tr("validating"),
+        "saving": tr("retrying to save the last state") if data.unsaved else tr("saving a checkpoint"),
     }.get(data.phase or "")
     if data.epoch and epochs:
-        position = f"epoch {data.epoch} of {epochs}"
+        position = tr("epoch {epoch} of {epochs}").format(epoch=data.epoch, epochs=epochs)
         if doing:
             return tr("Running · {position}, {doing}").format(position=position, doing=doing)
         return tr("Running · {position}").format(position=position)
-    return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
+    return tr("Running · {detail}").format(detail=data.phase_detail or doing or tr("waiting for the first step"))
 
 
 def find_cause(data: RunData) -> str:
@@ -268,7 +272,9 @@ def _describe_best_metric(data: RunData) -> str:
     best = data.finished.best if data.finished is not None else {}
     task = data.started.job.task if data.started is not None else ""
     first = next(iter(best), "")
-    return f" · best {format_short_measure(task, first, best[first])}" if first else ""
+    if not first:
+        return ""
+    return " · " + tr("best {metric}").format(metric=format_short_measure(task, first, best[first]))
 
 
 def _estimate_seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:

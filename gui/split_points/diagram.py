@@ -225,7 +225,7 @@ class StageDiagram(QWidget):
         memory = _StageLine(memory_texts, is_bold=stage.over_memory)
         if self._read_only:
             return [title, memory if stage.over_memory else time]
-        return [title, time, _StageLine((f"{count} parameters", count)), memory]
+        return [title, time, _StageLine((tr("{count} parameters").format(count=count), count)), memory]
 
     def _draw_ticks(self, painter: QPainter, split: ModelSplit) -> None:
         """Draw a tick at each possible split point. Points that the active handle can reach are emphasized."""

@@ -134,16 +134,20 @@ class SplitPointsPage(TrialPage):
         if job is None:
             return
         strategy = load_catalogue().strategy(job.resolved_strategy)
-        schedule = (
-            f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.has_schedule else ""
+        schedule = SCHEDULES[job.parallel.pipeline_schedule] if strategy is not None and strategy.has_schedule else ""
+        batches = tr("{count} microbatches of {images} images").format(
+            count=split.microbatches, images=split.microbatch_size
         )
-        batches = f"{split.microbatches} microbatches of {split.microbatch_size} images"
         if split.microbatches == 1:
-            batches = f"whole batches of {split.microbatch_size} images"
+            batches = tr("whole batches of {images} images").format(images=split.microbatch_size)
         self.title.setText(tr("Split points of {name}").format(name=model_title(job.model.name)))
         self.subtitle.setText(
-            f"{strategy_title(job.resolved_strategy)}, {len(split.stage_ranks)} stages on {len(split.devices)} devices "
-            f"· {schedule}{batches}"
+            tr("{strategy}, {stages} stages on {devices} devices · {schedule}").format(
+                strategy=strategy_title(job.resolved_strategy),
+                stages=len(split.stage_ranks),
+                devices=len(split.devices),
+                schedule=", ".join(filter(None, (schedule, batches))),
+            )
         )
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:

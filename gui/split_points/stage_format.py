@@ -24,7 +24,11 @@ def format_memory(stage: Stage, split: ModelSplit) -> str:
     needed = size(stage.memory_bytes)
     if limit is None:
         return needed
-    return f"{needed}, over {size(limit)}" if stage.over_memory else f"{needed} of {size(limit)}"
+    return (
+        tr("{needed}, over {limit}").format(needed=needed, limit=size(limit))
+        if stage.over_memory
+        else tr("{needed} of {limit}").format(needed=needed, limit=size(limit))
+    )
 
 
 def format_fraction(stage: Stage) -> str:
@@ -46,27 +50,44 @@ def format_transfer(stages: Sequence[Stage], number: int) -> str:
     if number + 1 >= len(stages):
         return NOT_KNOWN
     sent_bytes = compute_sent_bytes(stages, number)
-    return size(sent_bytes) if sent_bytes else "stays"
+    return size(sent_bytes) if sent_bytes else tr("stays")
 
 
 def format_modules(stage: Stage) -> str:
     """Return the range of modules in a stage, as in "conv1 to layer2.0"."""
     if stage.first_module == stage.last_module:
         return stage.first_module
-    return f"{stage.first_module or 'the input'} to {stage.last_module or 'the output'}"
+    return tr("{first} to {last}").format(
+        first=stage.first_module or tr("the input"), last=stage.last_module or tr("the output")
+    )
 
 
 def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, title: str) -> str:
     """Describe stage `number` for tool tips and screen readers. `title` is the title of its device."""
     stage = stages[number]
     sent = compute_sent_bytes(stages, number)
-    transfer = f", sends {size(sent)} per microbatch" if sent else ""
-    over = tr(" This exceeds its device's memory.") if stage.over_memory else ""
-    return (
-        f"Stage {number} on {title}: {format_modules(stage)}, {counted(stage.layers, 'layer')}, "
-        f"{format_count(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({format_fraction(stage)}), "
-        f"memory {format_memory(stage, split)}{transfer}.{over}"
+    text = (
+        tr(
+            "Stage {number} on {device}: {modules}, {layers}, {parameters} parameters, {time} ({percent}), "
+            "memory {memory}, sends {sent} per microbatch."
+        )
+        if sent
+        else tr(
+            "Stage {number} on {device}: {modules}, {layers}, {parameters} parameters, {time} ({percent}), "
+            "memory {memory}."
+        )
+    ).format(
+        number=number,
+        device=title,
+        modules=format_modules(stage),
+        layers=counted(stage.layers, "layer"),
+        parameters=format_count(stage.parameters),
+        time=milliseconds(stage.seconds),
+        percent=format_fraction(stage),
+        memory=format_memory(stage, split),
+        sent=size(sent),
     )
+    return text + " " + tr("This exceeds its device's memory.") if stage.over_memory else text
 
 
 def describe_split(split: ModelSplit, stages: Sequence[Stage], titles: Sequence[str]) -> str:

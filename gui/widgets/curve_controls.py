@@ -32,31 +32,31 @@ class CurveControls(QWidget):
     smoothed = Signal(float)
     log_toggled = Signal(bool)
 
-    def __init__(self, axes: Sequence[tuple[str, str]], *, name_suffix: str = "") -> None:
+    def __init__(self, axes: Sequence[tuple[str, str]], *, name_pattern: str = "{control}") -> None:
         """Create the row of controls.
 
         Args:
             axes: Title of each horizontal axis, and the value that `axis_chosen` sends for it.
-            name_suffix: Suffix for the accessible names, such as “ of the compared runs”.
+            name_pattern: Pattern of the accessible names, such as “{control} of the compared runs”.
         """
         super().__init__()
         self.axis = ComboBox()
         for title, axis in axes:
             self.axis.addItem(title, axis)
-        self.axis.setAccessibleName(tr("Horizontal axis{of}").format(of=name_suffix))
+        self.axis.setAccessibleName(name_pattern.format(control=tr("Horizontal axis")))
         self.axis.currentIndexChanged.connect(lambda _index: self.axis_chosen.emit(self.axis.currentData()))
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, _SMOOTHEST)
         self.smoothing.setPageStep(10)
         self.smoothing.setMinimumWidth(60)
         self.smoothing.setMaximumWidth(180)
-        self.smoothing.setAccessibleName(f"Smoothing{name_suffix}")
+        self.smoothing.setAccessibleName(name_pattern.format(control=tr("Smoothing")))
         self.smoothing.setToolTip(tr("Weight of the exponential moving average; faint curves are unsmoothed"))
         self.smoothing.valueChanged.connect(self._on_smoothing_changed)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.with_tabular_digits(self._weight.font()))
         self.log_scale = styled(
-            QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=name_suffix)
+            QCheckBox(tr("Log&arithmic loss")), name=name_pattern.format(control=tr("Logarithmic loss"))
         )
         self.log_scale.toggled.connect(self.log_toggled)
         flow = FlowLayout(self, spacing=12, line_spacing=4)

@@ -54,9 +54,13 @@ class Legend(QWidget):
             self._entries = tuple(entries)
             self.updateGeometry()
         self._present = tuple(index for index in present if 0 <= index < len(self._entries))
-        names = [f"{entry.name}{'' if entry.color else ' (unchanged)'}" for entry in self._entries]
+        names = [
+            entry.name if entry.color else tr("{name} (unchanged)").format(name=entry.name) for entry in self._entries
+        ]
         self.setToolTip("\n".join(names))
-        self.setAccessibleDescription(f"In the images: {', '.join(names[index] for index in self._present)}")
+        self.setAccessibleDescription(
+            tr("In the images: {names}").format(names=", ".join(names[index] for index in self._present))
+        )
         self.setVisible(bool(self._entries))
         self.update()
 
@@ -128,4 +132,4 @@ class Legend(QWidget):
 
 
 def _describe_hidden(count: int) -> str:
-    return f"and {count} more"
+    return tr("and {count} more").format(count=count)

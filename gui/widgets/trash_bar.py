@@ -99,7 +99,10 @@ class TrashBar(QuestionBar):
         if not moved:
             self._report(problems, "", is_complete=is_complete)
             return
-        self._trashed, self._title = moved, title if is_complete else f"{len(moved)} of {title}"
+        self._trashed, self._title = (
+            moved,
+            title if is_complete else tr("{count} of {title}").format(count=len(moved), title=title),
+        )
         trash = tr("the desktop's trash") if moved[0].desktop else str(moved[0].location.parent)
         text = tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(title=self._title, trash=trash)
         self._report([text, *problems], tr("Undo"), is_complete=is_complete)

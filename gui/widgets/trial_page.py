@@ -54,7 +54,7 @@ class TrialPage(QWidget):
             retry: Text of the button for another trial after a failure.
         """
         super().__init__()
-        styled(self, "panel", name=f"{title} page")
+        styled(self, "panel", name=tr("{title} page").format(title=title))
         self.child = child
         child.setParent(self)
         self.found: Any = None
@@ -174,8 +174,11 @@ class TrialPage(QWidget):
         self.cancel.setFocus()
 
     def _on_progress(self, message: Progress) -> None:
-        remaining = "…" if message.seconds_left is None else f", {duration(message.seconds_left)} left"
-        self.activity.setText(f"{message.what}{remaining}")
+        if message.seconds_left is None:
+            text = f"{message.what}…"
+        else:
+            text = tr("{activity}, {time} left").format(activity=message.what, time=duration(message.seconds_left))
+        self.activity.setText(text)
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:

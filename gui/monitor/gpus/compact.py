@@ -80,7 +80,7 @@ def _memory_text(gpu: Gpu) -> str:
 def _power_text(gpu: Gpu) -> str:
     if gpu.power_w is None or gpu.power_limit_w is None:
         return _make_formatter("power_w")(gpu)
-    return f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
+    return tr("{used:.0f} of {limit:.0f} W").format(used=gpu.power_w, limit=gpu.power_limit_w)
 
 
 def _states_and_users(watched: WatchedGpu) -> str:

@@ -223,7 +223,9 @@ def _list_links(gpu: Gpu, read: Read) -> Figures:
     meaning = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
     yield _make_number("replays", tr("PCIe replays"), pcie.replays, meaning)
     if gpu.nvlinks:
-        active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
+        active = tr("{active} of {total}").format(
+            active=sum(link.active for link in gpu.nvlinks), total=len(gpu.nvlinks)
+        )
         yield _make_text("links", tr("NVLinks active"), active, tr("Direct links to other GPUs or to a switch."))
     for quantity in ("nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"):
         yield _format_quantity(BY_ID[quantity].title, quantity, read)
@@ -299,7 +301,7 @@ def _format_with_maximum(
     text = format_quantity(BY_ID[quantity], value)
     if highest:
         number_text = text.rpartition(" ")[0] or text  # only the maximum has a unit
-        text = f"{number_text} of {format_quantity(BY_ID[quantity], highest)}"
+        text = tr("{value} of {highest}").format(value=number_text, highest=format_quantity(BY_ID[quantity], highest))
     return _make_figure(label, quantity, text, key=key, more=more)
 
 
@@ -384,7 +386,12 @@ def _make_count(name: str, label: str, value: int | None, highest: int | None, m
     """
     if value is None:
         return None
-    return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
+    return LabeledValue(
+        name,
+        label,
+        tr("{value} of {highest}").format(value=value, highest=highest) if highest is not None else f"{value}",
+        meaning,
+    )
 
 
 def _make_flag(
@@ -410,9 +417,15 @@ def _describe_reserved_memory(gpu: Gpu) -> str:
 
 def _describe_limits(gpu: Gpu) -> str:
     """Describe the temperature limits, as in "It slows down at 87 °C and shuts down at 92 °C."."""
-    limits = ((tr("slows down"), gpu.slowdown_c), (tr("shuts down"), gpu.shutdown_c))
-    parts = [f"{action} at {limit:.0f} °C" for action, limit in limits if limit is not None]
-    return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
+    if gpu.slowdown_c is None and gpu.shutdown_c is None:
+        return ""
+    if gpu.shutdown_c is None:
+        text = tr("It slows down at {slowdown:.0f} °C.")
+    elif gpu.slowdown_c is None:
+        text = tr("It shuts down at {shutdown:.0f} °C.")
+    else:
+        text = tr("It slows down at {slowdown:.0f} °C and shuts down at {shutdown:.0f} °C.")
+    return text.format(slowdown=gpu.slowdown_c, shutdown=gpu.shutdown_c)
 
 
 def _describe_pcie_link(gpu: Gpu) -> str:

@@ -32,7 +32,7 @@ class GpuPlot(LinePlot):
     """
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool) -> None:
-        super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, meaning=MEANING)
+        super().__init__(title, group, unit=tr("% and °C"), low=0, high=_HIGHEST, dense=dense, meaning=MEANING)
         self._has_no_readout = dense  # True if no readout shows the values
         self._has_limit_labels = False
         self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors

@@ -67,11 +67,12 @@ class WatchedGpu:
     def users_text(self) -> str:
         """Description of the GPU's users, with a warning sign if other users share it, or "" if there are none."""
         if self.is_shared:
-            others = device_format.describe_use(self._processes_of_others).removeprefix("busy: ")
-            return f"⚠ Run {self.run}, also used by {others}"
+            others = device_format.list_users(self._processes_of_others)
+            return tr("⚠ Run {run}, also used by {others}").format(run=self.run, others=others)
         used = device_format.describe_use(self.gpu.processes, device_format.current_user())
         if self.run:
-            return tr("Run {run}").format(run=self.run) + (f", {used}" if used else "")
+            run = tr("Run {run}").format(run=self.run)
+            return f"{run}, {used}" if used else run
         return used[:1].upper() + used[1:]
 
     @property
@@ -114,7 +115,7 @@ def list_watched_gpus(
 def _explain_silence(snapshot: Snapshot, has_error: bool) -> str:
     """Return the reason why a snapshot is outdated, or "". `has_error` is True if its host can't be reached."""
     if has_error:
-        return f"no data since {clock(snapshot.time)}"
+        return tr("no data since {time}").format(time=clock(snapshot.time))
     return "" if snapshot.nvml.status == "ok" else tr("NVML does not respond: values are stale")
 
 

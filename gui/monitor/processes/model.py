@@ -301,7 +301,9 @@ def _sort_key(column: ProcessColumn, line: ProcessRow) -> str | float:
 
 def describe(line: ProcessRow) -> str:
     """Return the title, the warning and the command of a row, for a tool tip."""
-    title = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
+    title = line.title
+    if not line.group and line.pid is not None:
+        title = tr("{title}, pid {pid}").format(title=title, pid=line.pid)
     note = f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
     return "\n".join(filter(None, (title, note, line.command)))
 

@@ -198,7 +198,7 @@ def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Fa
 
 
 def _flat_title(line: ProcessRow) -> str:
-    return line.title if line.run is None else f"{line.title} · run {line.run.name}"
+    return line.title if line.run is None else tr("{title} · run {run}").format(title=line.title, run=line.run.name)
 
 
 def _create_group_rows(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
@@ -265,7 +265,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
     name = name_of(pid) if pid is not None and not host else None
-    return f"{name or 'Same parent'} ({count})"
+    return f"{name or tr('Same parent')} ({count})"
 
 
 def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
@@ -277,11 +277,15 @@ def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list
         note = ""
         if line.run is not None:
             users = dict.fromkeys(user for device in line.devices for user in users_by_device.get(device, ()))
-            note = f"also used by {listed(users)}" if users else ""
+            note = tr("also used by {users}").format(users=listed(users)) if users else ""
         elif _is_other_user(line):
             shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in runs_by_device]
             names = dict.fromkeys(runs_by_device[device].name for device in line.devices if device in runs_by_device)
-            note = f"on {format_gpu_names(shared)}, held by run {listed(names)}" if shared else ""
+            note = (
+                tr("on {gpus}, held by run {runs}").format(gpus=format_gpu_names(shared), runs=listed(names))
+                if shared
+                else ""
+            )
         noted.append(replace(line, note=note) if note else line)
     return noted
 

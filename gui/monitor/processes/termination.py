@@ -52,7 +52,9 @@ def disabled_reason(process: ProcessRow | None, foreign_pids: bool) -> str:
         ),
         (
             not process.mine and not is_privileged(),
-            f"Belongs to {process.user or 'an unknown user'}: only they or an administrator can end it.",
+            tr("Belongs to {user}: only they or an administrator can end it.").format(
+                user=process.user or tr("an unknown user")
+            ),
         ),
     )
     return next((reason for applies, reason in problems if applies), "")
@@ -157,7 +159,8 @@ class EndingBar(QuestionBar):
         self._last_action = "killed" if kill else "asked"
         self._elapsed.start()
         self._poll_timer.start()
-        self.show_note(f"{_name(process)} was {'killed' if kill else 'asked to end'}…")
+        text = tr("{process} was killed…") if kill else tr("{process} was asked to end…")
+        self.show_note(text.format(process=_name(process)))
         self.no.setFocus()
 
     def _poll(self) -> None:
@@ -167,7 +170,7 @@ class EndingBar(QuestionBar):
             return
         has_reported = self.yes.isVisible()  # the bar already offers to kill the process
         if not _is_running(process.pid, process.started):
-            self._finish(f"{_name(process)} has ended.", "ok")
+            self._finish(tr("{process} has ended.").format(process=_name(process)), "ok")
         elif self._elapsed.hasExpired(round(1000 * self.patience_s)) and not has_reported:
             self._report_running(process)
 
@@ -200,7 +203,7 @@ class EndingBar(QuestionBar):
 
 
 def _name(process: ProcessRow) -> str:
-    return f"{process.title} (pid {process.pid})"
+    return tr("{title} (pid {pid})").format(title=process.title, pid=process.pid)
 
 
 def _make_stop_question(process: ProcessRow) -> str:
@@ -210,20 +213,19 @@ def _make_stop_question(process: ProcessRow) -> str:
 
 def _make_end_question(process: ProcessRow) -> str:
     """Return the question "End …?" with the process's user, memory, GPUs and running time. Unknown ones are left out."""
-    whose = "" if process.mine or process.user is None else f" of {process.user}"
-    memory = f"{size(process.memory_used_bytes)} of " if process.memory_used_bytes is not None else ""
-    since = f" and has run for {duration(process.running_s)}" if process.running_s is not None else ""
+    question = tr("End {process}?") if process.mine or process.user is None else tr("End {process} of {user}?")
+    held = format_gpu_names(process.gpus)
+    if process.memory_used_bytes is not None:
+        held = tr("{memory} of {gpus}").format(memory=size(process.memory_used_bytes), gpus=held)
+    use = tr("It holds {held}.") if process.running_s is None else tr("It holds {held} and has run for {time}.")
     effect = (
         tr("It ends immediately and loses unsaved work.")
         if sys.platform == "win32"
         else tr("It receives SIGTERM and may save its work first.")
     )
-    question = tr("End {process}{whose}? It holds {memory}{gpus}{since}. {effect}").format(
-        process=_name(process),
-        whose=whose,
-        memory=memory,
-        gpus=format_gpu_names(process.gpus),
-        since=since,
-        effect=effect,
+    sentences = (
+        question.format(process=_name(process), user=process.user),
+        use.format(held=held, time=duration(process.running_s)),
+        effect,
     )
-    return f"{question}\n{process.command}" if process.command else question
+    return " ".join(sentences) + (f"\n{process.command}" if process.command else "")

@@ -263,7 +263,11 @@ class ProcessesView(QWidget):
         visible_lines = [self.rows.line(index) for index in _all_rows(self.rows, QModelIndex())]
         visible = sum(line is not None and not line.group for line in visible_lines)
         count_text = counted(total, "process")
-        self._count.setText(count_text if visible == total else f"{localized(visible)} of {count_text}")
+        self._count.setText(
+            count_text
+            if visible == total
+            else tr("{visible} of {processes}").format(visible=localized(visible), processes=count_text)
+        )
         self._count.setVisible(total > 0)
         empty = self._explain_empty_table(total, visible)
         self._empty.setText(empty)

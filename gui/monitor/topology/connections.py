@@ -96,7 +96,7 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
             )
         ]
     elif pair is not None and pair.path is not None:
-        sentences = [f"{one} and {other} are connected {PATHS[pair.path]}."]
+        sentences = [tr("{one} and {other} are connected {path}.").format(one=one, other=other, path=PATHS[pair.path])]
     else:
         sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     if pair is not None and pair.peer_access:
@@ -129,7 +129,9 @@ def _advise_for_nvlink(connected: ConnectedGpus) -> str:
     if len(groups) == len(connected.gpus):
         return ""
     if len(groups) > 1:
-        return _advise_for_groups(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
+        return _advise_for_groups(
+            connected, groups, tr("{gpus} are connected by NVLink."), tr("{gpus} are each connected by NVLink.")
+        )
     counts = [pair.nvlinks for pair in connected.pairs.values()]
     everyone = _name_all_gpus(connected)
     is_every_pair_linked = min(counts) > 0 and len(counts) >= len(_every_pair(connected))
@@ -140,7 +142,7 @@ def _advise_for_nvlink(connected: ConnectedGpus) -> str:
         ).format(everyone=everyone)
     how_many = counted(max(counts), "NVLink")
     if min(counts) < max(counts):
-        how_many = f"{min(counts)} to {how_many}"
+        how_many = tr("{fewest} to {most}").format(fewest=min(counts), most=how_many)
     if len(counts) == 1:
         connection = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
     else:
@@ -167,10 +169,14 @@ def _advise_for_pcie(connected: ConnectedGpus) -> str:
             "communicates 1.5 times as much and pays off only when memory is short."
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
     if len(switch_groups) < len(connected.gpus):
-        return _advise_for_groups(connected, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
+        return _advise_for_groups(
+            connected, switch_groups, tr("{gpus} share PCIe switches."), tr("{gpus} each share PCIe switches.")
+        )
     same_node = group_connected_gpus(connected, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(connected.gpus):
-        return _advise_for_groups(connected, same_node, "{} are on one processor.", "{} are each on one processor.")
+        return _advise_for_groups(
+            connected, same_node, tr("{gpus} are on one processor."), tr("{gpus} are each on one processor.")
+        )
     if "nodes" in kinds:
         connection = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
@@ -196,16 +202,15 @@ _BETWEEN: dict[Kind, str] = {
 def _advise_for_groups(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
-    The first sentence is `one` if only one group has several GPUs, otherwise `several`. Both contain "{}", which is
-    replaced by the names of the GPUs in these groups.
+    The first sentence is `one` if only one group has several GPUs, otherwise `several`. Both contain "{gpus}", which
+    is replaced by the names of the GPUs in these groups.
     """
     together = [_join_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
-    sentences = [(several if len(together) > 1 else one).format(listed(together))]
+    sentences = [(several if len(together) > 1 else one).format(gpus=listed(together))]
     if alone:
-        sentences.append(
-            f"{_join_names(alone)} is separate." if len(alone) == 1 else f"{_join_names(alone)} are separate."
-        )
+        separate = tr("{gpus} is separate.") if len(alone) == 1 else tr("{gpus} are separate.")
+        sentences.append(separate.format(gpus=_join_names(alone)))
     farthest = max(
         (kind(pair) for pair in _connections_between(connected, groups)),
         key=("nvlink", "switch", "bridge", "nodes", "unknown").index,  # from near to far
@@ -214,9 +219,12 @@ def _advise_for_groups(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]]
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
         sentences.append(
-            f"Prefer {recommended_strategy_title('replicate', 'shard')} or "
-            f"{recommended_strategy_title('replicate', 'pipeline')} with one replica in each group: they communicate "
-            "least between groups."
+            tr(
+                "Prefer {first} or {second} with one replica in each group: they communicate least between groups."
+            ).format(
+                first=recommended_strategy_title("replicate", "shard"),
+                second=recommended_strategy_title("replicate", "pipeline"),
+            )
         )
     else:
         sentences.append(
@@ -244,7 +252,9 @@ def _describe_peer_access(connected: ConnectedGpus) -> str:
         )
     if not any(known):
         return tr("None can read another's memory directly; transfers go through host memory, which is slow.")
-    return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
+    return tr(
+        "{unreadable} of {pairs} pairs can't read each other's memory directly; their transfers go through host memory."
+    ).format(unreadable=len(known) - sum(known), pairs=len(known))
 
 
 def group_connected_gpus(connected: ConnectedGpus, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:

@@ -339,8 +339,12 @@ def _describe_single_gpu(gpu: Gpu, snapshot: Snapshot) -> str:
     """Return a text for a machine with a single GPU: its name and, if known, its nearest CPU cores."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
-    near = ""
-    if affinity is not None and affinity.cores:
-        node = f" (NUMA node {affinity.numa_node})" if affinity.numa_node is not None else ""
-        near = f"\n\nThe nearest CPU cores are {affinity.cores}{node}."
-    return tr("This machine has a single GPU, the {name}.{near}").format(name=gpu.name, near=near)
+    text = tr("This machine has a single GPU, the {name}.").format(name=gpu.name)
+    if affinity is None or not affinity.cores:
+        return text
+    near = (
+        tr("The nearest CPU cores are {cores}.")
+        if affinity.numa_node is None
+        else tr("The nearest CPU cores are {cores} (NUMA node {node}).")
+    ).format(cores=affinity.cores, node=affinity.numa_node)
+    return f"{text}\n\n{near}"

@@ -104,8 +104,18 @@ class ConfusionMatrix(QWidget):
         true, predicted = self._names[row], self._names[column]
         if not total:
             return tr("No samples of {true}.").format(true=true)
-        outcome = tr("were predicted correctly") if row == column else f"were predicted as {predicted}"
-        return f"Of {localized(total)} {true}, {localized(count)} ({localized(100 * count / total, 1)}%) {outcome}."
+        text = (
+            tr("Of {total} {true}, {count} ({percent}%) were predicted correctly.")
+            if row == column
+            else tr("Of {total} {true}, {count} ({percent}%) were predicted as {predicted}.")
+        )
+        return text.format(
+            total=localized(total),
+            true=true,
+            count=localized(count),
+            percent=localized(100 * count / total, 1),
+            predicted=predicted,
+        )
 
     def describe_mistake(self) -> str:
         """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)".

@@ -43,7 +43,7 @@ def class_names(classes: Sequence[str], count: int) -> list[str]:
     """
     if count == len(classes) + 1:
         return [*classes, tr("none of them")]
-    return [*classes[:count], *(f"class {number}" for number in range(len(classes), count))]
+    return [*classes[:count], *(tr("class {number}").format(number=number) for number in range(len(classes), count))]
 
 
 class ClassModel(QAbstractTableModel):
@@ -125,7 +125,7 @@ class ClassModel(QAbstractTableModel):
         interval, bounds = self.interval(row, column), None
         if interval is not None:
             low, high = (localized(100 * bound, 1) for bound in interval)
-            bounds = f"95% interval: {low} to {high}%"
+            bounds = tr("95% interval: {low} to {high}%").format(low=low, high=high)
         values: dict[int, object] = {
             VALUE: value,
             BAR: value if self.is_fraction(column) else None,

@@ -197,7 +197,7 @@ def _create_device_plots(group: PlotGroup) -> dict[str, LinePlot]:
         "temperature_c": LinePlot(tr("Temperature"), group, unit="°C", write=lambda v: f"{v:.0f} °C"),
     }
     for plot in plots.values():
-        plot.setAccessibleName(f"{plot.title} of the run's devices")
+        plot.setAccessibleName(tr("{plot} of the run's devices").format(plot=plot.title))
     return plots
 
 
@@ -215,7 +215,7 @@ def device_titles(data: RunData) -> dict[str, str]:
         elif names.count(name) == 1 and name != device:
             titles[device] = name.removeprefix("NVIDIA ")
         else:
-            titles[device] = f"device {number}"
+            titles[device] = tr("device {number}").format(number=number)
     return titles
 
 

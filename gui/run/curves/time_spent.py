@@ -93,11 +93,11 @@ class TimeSpentView(QWidget):
             self.change.hide()
             return
         if self._is_live:
-            text, done = f"Use {advice.value} workers now", tr("Requested")
-            tip = f"Set {field.label} to {advice.value} in this run"
+            text, done = tr("Use {count} workers now").format(count=advice.value), tr("Requested")
+            tip = tr("Set {field} to {value} in this run").format(field=field.label, value=advice.value)
         else:
             text, done = tr("Use next time"), tr("Set for the next run")
-            tip = f"Set {field.label} to {advice.value} in the form"
+            tip = tr("Set {field} to {value} in the form").format(field=field.label, value=advice.value)
         self.change.setText(text if self._applied is None else done)
         self.change.setEnabled(self._applied is None)
         self.change.setToolTip(tip)
@@ -170,7 +170,9 @@ def format_percent(fraction: float) -> str:
 def describe_part(spent: TimeSpent, part: Part) -> str:
     """Describe a part of a step, as in "Forward 3.1 ms, 38% of each step"."""
     seconds = spent.parts.get(part, 0.0)
-    return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_compute_fraction(spent, part))} of each step"
+    return tr("{part} {time}, {percent} of each step").format(
+        part=TITLES[part], time=milliseconds(seconds), percent=format_percent(_compute_fraction(spent, part))
+    )
 
 
 def describe_time(spent: TimeSpent) -> str:

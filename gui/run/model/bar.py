@@ -245,7 +245,7 @@ class EvaluateForm(QWidget):
         """Fill in the form for `run`, with the devices and the dataset name of its job."""
         self._run = run
         self.folder.set_value("")
-        self.folder.line.setPlaceholderText(f"the run's: {dataset}")
+        self.folder.line.setPlaceholderText(tr("the run's: {dataset}").format(dataset=dataset))
         self.split.set_value(AUTOMATIC)
         self.devices.show_devices(devices)
         self.checkpoint.show_run(run)

@@ -179,7 +179,9 @@ class BoxErrorsPage(QWidget):
 
 def describe_errors(errors: BoxErrors) -> str:
     """Describe the errors of one kind: their count and the lost AP50, as in "Missed: 34, 12.0 points of AP50"."""
-    return f"{KINDS[errors.kind].title}: {localized(errors.count)}, {localized(100 * errors.ap_loss, 1)} points of AP50"
+    return tr("{kind}: {count}, {points} points of AP50").format(
+        kind=KINDS[errors.kind].title, count=localized(errors.count), points=localized(100 * errors.ap_loss, 1)
+    )
 
 
 class CalibrationPage(QWidget):
@@ -208,10 +210,12 @@ class CalibrationPage(QWidget):
         if calibration is None:
             return
         interval = format_interval(calibration.ece)
-        self.error.setText(
-            f"Expected calibration error {localized(100 * calibration.ece.value, 1)}%"
-            + (f" ({interval})" if interval else "")
+        error = (
+            tr("Expected calibration error {percent}% ({interval})")
+            if interval
+            else tr("Expected calibration error {percent}%")
         )
+        self.error.setText(error.format(percent=localized(100 * calibration.ece.value, 1), interval=interval))
         self.temperature.setText(describe_temperature(calibration))
         self.plot.setAccessibleDescription(_describe_bins(calibration))
         self.plot.recolor()
@@ -238,23 +242,31 @@ def describe_temperature(calibration: Calibration) -> str:
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
         return tr("There are too few samples to fit a temperature.")
-    gain = f"lowers the error from {localized(100 * before, 1)} to {localized(100 * after, 1)}%"
     if after >= before:
-        return (
-            f"Dividing the logits by a temperature wouldn't help: the best one, {localized(temperature, 2)}, leaves the error at "
-            f"{localized(100 * after, 1)}% on held-out samples."
-        )
-    verdict = "overconfident" if temperature > 1 else "underconfident"
+        return tr(
+            "Dividing the logits by a temperature wouldn't help: the best one, {temperature}, leaves the "
+            "error at {percent}% on held-out samples."
+        ).format(temperature=localized(temperature, 2), percent=localized(100 * after, 1))
     return tr(
-        "The model is {verdict}: dividing its logits by a temperature of {temperature} {gain} on held-out "
-        "samples. Predictions stay the same."
-    ).format(verdict=verdict, temperature=localized(temperature, 2), gain=gain)
+        "The model is {verdict}: dividing its logits by a temperature of {temperature} lowers the error from {before} "
+        "to {after}% on held-out samples. Predictions stay the same."
+    ).format(
+        verdict=tr("overconfident") if temperature > 1 else tr("underconfident"),
+        temperature=localized(temperature, 2),
+        before=localized(100 * before, 1),
+        after=localized(100 * after, 1),
+    )
 
 
 def _describe_bins(calibration: Calibration) -> str:
     """Describe the bins of the reliability diagram for screen readers."""
     parts = [
-        f"confidence {localized(each.low, 2)} to {localized(each.high, 2)}: {100 * each.accuracy:.0f}% of {localized(each.count)} correct"
+        tr("confidence {low} to {high}: {accuracy:.0f}% of {count} correct").format(
+            low=localized(each.low, 2),
+            high=localized(each.high, 2),
+            accuracy=100 * each.accuracy,
+            count=localized(each.count),
+        )
         for each in calibration.bins
         if each.accuracy is not None
     ]

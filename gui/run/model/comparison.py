@@ -48,7 +48,7 @@ class ComparisonPage(QWidget):
         self.other_choice.control.setAccessibleName(tr("Evaluation to compare with"))
         self.about = caption()
         self.differences = PlainTable(
-            tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), "95% interval")
+            tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), tr("95% interval"))
         )
         self.verdict = caption(style="")
         self.significance = caption()
@@ -127,7 +127,11 @@ class ComparisonPage(QWidget):
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
-            button.setText(f"Show {localized(len(paths or ()))} that only {evaluation} got right")
+            button.setText(
+                tr("Show {count} that only {evaluation} got right").format(
+                    count=localized(len(paths or ())), evaluation=evaluation
+                )
+            )
 
     def _show_significance(self, test: McNemar | None) -> None:
         """Show the result of McNemar's test in a sentence. If `test` is None, hide the sentence."""
@@ -170,7 +174,10 @@ class ComparisonPage(QWidget):
         paths = (comparison.only_second if is_this else comparison.only_first) or ()
         evaluation = tr("this evaluation") if is_this else tr("the other evaluation")
         self.samples_requested.emit(
-            frozenset(paths), f"{counted(len(paths), 'sample')} that only {evaluation} got right"
+            frozenset(paths),
+            tr("{samples} that only {evaluation} got right").format(
+                samples=counted(len(paths), "sample"), evaluation=evaluation
+            ),
         )
 
     def _lay_out(self) -> None:
@@ -202,7 +209,7 @@ def _make_difference_row(compared: Difference) -> tuple[str, ...]:
     interval = ""
     if difference.low is not None and difference.high is not None:
         low, high = (_format_difference(end, percent=percent) for end in (difference.low, difference.high))
-        interval = f"{low} to {high}"
+        interval = tr("{low} to {high}").format(low=low, high=high)
     return (
         compared.entry.title,
         format_value(compared.second, percent=percent),  # the visible evaluation is the second one
@@ -232,10 +239,15 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
         (better if is_better else worse).append(shorten_title(each.entry.title))
     if not better and not worse:
         return tr("No difference is significant: every interval contains 0.")
-    parts = [f"better in {listed(better)}" if better else "", f"worse in {listed(worse)}" if worse else ""]
-    return f"This evaluation is {' and '.join(filter(None, parts))}: those intervals exclude 0."
+    if not worse:
+        text = tr("This evaluation is better in {better}: those intervals exclude 0.")
+    elif not better:
+        text = tr("This evaluation is worse in {worse}: those intervals exclude 0.")
+    else:
+        text = tr("This evaluation is better in {better} and worse in {worse}: those intervals exclude 0.")
+    return text.format(better=listed(better) if better else "", worse=listed(worse) if worse else "")
 
 
 def _format_p(p: float) -> str:
     """Format a probability with three digits, or as "less than 0.001"."""
-    return f"less than {localized(0.001, 3)}" if p < 0.001 else localized(p, 3)
+    return tr("less than {limit}").format(limit=localized(0.001, 3)) if p < 0.001 else localized(p, 3)

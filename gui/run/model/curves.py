@@ -82,9 +82,9 @@ class CurvesPage(QWidget):
         pooled_unit = "object" if lists_objects else "pixel"
         parts = [counted(curve.positives, pooled_unit if is_pooled else "sample")]
         if curve.average_precision is not None:
-            parts.append(f"average precision {format_with_interval(curve.average_precision)}")
+            parts.append(tr("average precision {value}").format(value=format_with_interval(curve.average_precision)))
         if curve.auc is not None:
-            parts.append(f"area under the ROC curve {format_with_interval(curve.auc)}")
+            parts.append(tr("area under the ROC curve {value}").format(value=format_with_interval(curve.auc)))
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
         self.best_threshold.setEnabled(best is not None)
@@ -147,15 +147,27 @@ class CurvesPage(QWidget):
         self.precision.mark(counts.recall, counts.precision)
         self.roc.mark(counts.false_positive_rate, counts.recall)
         name = self.classes.titles.get(self.classes.value(), "")
-        wrong = NOT_KNOWN if counts.false_positives is None else f"{localized(counts.false_positives)} wrong"
-        negatives = NOT_KNOWN if counts.true_negatives is None else f"{localized(counts.true_negatives)} right"
+        wrong = (
+            NOT_KNOWN
+            if counts.false_positives is None
+            else tr("{count} wrong").format(count=localized(counts.false_positives))
+        )
+        negatives = (
+            NOT_KNOWN
+            if counts.true_negatives is None
+            else tr("{count} right").format(count=localized(counts.true_negatives))
+        )
         self.counts.show_rows(
             [
-                (name, f"{localized(counts.true_positives)} right", f"{localized(counts.false_negatives)} missed"),
-                (f"not {name}", wrong, negatives),
+                (
+                    name,
+                    tr("{count} right").format(count=localized(counts.true_positives)),
+                    tr("{count} missed").format(count=localized(counts.false_negatives)),
+                ),
+                (tr("not {name}").format(name=name), wrong, negatives),
             ]
         )
-        parts = ((tr("Precision"), counts.precision), ("recall", counts.recall), ("F1", counts.f1))
+        parts = ((tr("Precision"), counts.precision), (tr("recall"), counts.recall), ("F1", counts.f1))
         self.scores.setText(" · ".join(f"{title} {format_value(value)}" for title, value in parts))
 
     def _draw_precision(self) -> None:
@@ -189,4 +201,4 @@ class CurvesPage(QWidget):
 
 def _class_name(names: tuple[str, ...], index: int) -> str:
     """Return the name of the class at `index`, or its number if it has none."""
-    return names[index] if index < len(names) else f"class {index}"
+    return names[index] if index < len(names) else tr("class {number}").format(number=index)

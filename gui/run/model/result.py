@@ -202,7 +202,7 @@ class SummaryPage(QWidget):
         self.matrix.cell_opened.connect(self.cell_opened)
         self._has_matrix = False
         self.about = caption()
-        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95% interval"))
+        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), tr("95% interval")))
         self.no_intervals = caption(tr("Too few samples for intervals."))
         self.warnings = ProblemLabel()
         self.confident = heading_label(tr("Confident predictions only"))
@@ -223,7 +223,13 @@ class SummaryPage(QWidget):
         self._has_matrix = confusion is not None
         self.matrix.show_counts(evaluation.classes, confusion)
         self._arrange()
-        self.about.setText(shorten(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
+        self.about.setText(
+            shorten(
+                tr("{samples}, with {checkpoint}").format(
+                    samples=describe_samples(evaluation), checkpoint=evaluation.checkpoint
+                )
+            )
+        )
         rows = [
             (
                 entry.title,

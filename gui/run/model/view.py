@@ -181,7 +181,11 @@ class ModelView(QWidget):
 
     def _delete(self, saved: SavedEvaluation) -> None:
         """Move an evaluation to the trash on a worker thread. A banner then offers to undo it."""
-        self.deleting.start(f"the evaluation {evaluation_title(saved.evaluation)}", trash_folder, [saved.folder])
+        self.deleting.start(
+            tr("the evaluation {evaluation}").format(evaluation=evaluation_title(saved.evaluation)),
+            trash_folder,
+            [saved.folder],
+        )
 
     def _show_results(self) -> None:
         """Return from the form to the evaluation that was open, if there is any."""

@@ -105,7 +105,7 @@ class ThresholdRow(QWidget):
         self.slider.setMinimumWidth(90)
         self.slider.setAccessibleName(name)
         self.slider.setToolTip(tr("Left and Right change it by 0.01, PgUp and PgDown by 0.1"))
-        self.number = indent_text(styled(QDoubleSpinBox(), name=f"{name} as a number"))
+        self.number = indent_text(styled(QDoubleSpinBox(), name=tr("{name} as a number").format(name=name)))
         self.number.setRange(0.0, 1.0)
         self.number.setDecimals(3)
         self.number.setSingleStep(0.01)
@@ -219,7 +219,9 @@ def evaluation_title(evaluation: Evaluation) -> str:
 
 def describe_samples(evaluation: Evaluation) -> str:
     """Describe the samples, as in "1,200 samples of test in /data/flowers"."""
-    return f"{counted(evaluation.samples, 'sample')} of {SPLITS[evaluation.split]} in {evaluation.dataset}"
+    return tr("{samples} of {split} in {dataset}").format(
+        samples=counted(evaluation.samples, "sample"), split=SPLITS[evaluation.split], dataset=evaluation.dataset
+    )
 
 
 _MAX_SKIPPED_NAMES = 5
@@ -232,8 +234,8 @@ def describe_skipped(skipped: Sequence[SkippedSample | prediction.SkippedFile], 
     """
     named = "; ".join(f"{each.path}: {each.reason}" for each in skipped[:_MAX_SKIPPED_NAMES])
     more = count - min(_MAX_SKIPPED_NAMES, len(skipped))
-    rest = f"; and {localized(more)} more" if more else ""
-    return tr("Skipped {count}: {named}{rest}.").format(count=counted(count, noun), named=named, rest=rest)
+    text = tr("Skipped {count}: {named}; and {more} more.") if more else tr("Skipped {count}: {named}.")
+    return text.format(count=counted(count, noun), named=named, more=localized(more))
 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:

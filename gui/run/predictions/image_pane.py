@@ -46,10 +46,10 @@ def read_image(folder: Path, name: str) -> QImage | str:
     """Read the PNG image `name` in `folder`. Return a sentence with the reason if that fails."""
     relative = PurePosixPath(name)
     if not name or relative.is_absolute() or ".." in relative.parts:
-        return f"“{name}” is outside the run's folder."
+        return tr("“{file}” is outside the run's folder.").format(file=name)
     path = folder / relative
     if not path.is_file():
-        return f"{name} is missing."
+        return tr("{file} is missing.").format(file=name)
     try:
         content = read_file(path, MAX_RESULT_BYTES)
     except OSError as error:
@@ -59,7 +59,9 @@ def read_image(folder: Path, name: str) -> QImage | str:
         image = QImage.fromData(content)
         if not image.isNull():
             return image
-        problem = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
+        problem = tr("it is corrupted or takes more than {size}").format(
+            size=size(QImageReader.allocationLimit() << 20)
+        )
     return tr("Couldn't show {name}: {problem}.").format(name=name, problem=problem)
 
 
@@ -73,7 +75,7 @@ def _find_damage(content: bytes) -> str:
     """Describe the damage to a PNG file, or return "" if it is intact."""
     if not content.startswith(_PNG_BEGIN):
         return tr("it is not a PNG image")
-    return "" if content.endswith(_PNG_END) else "it is truncated"
+    return "" if content.endswith(_PNG_END) else tr("it is truncated")
 
 
 class Zoom(QObject):

@@ -127,7 +127,11 @@ class PredictionsView(ValidationsView):
         sample = self.sample()
         if sample is None:
             return
-        self.name.setText(f"{sample.name} · sample {self.strip.currentRow() + 1} of {self.strip.count()}")
+        self.name.setText(
+            tr("{name} · sample {number} of {count}").format(
+                name=sample.name, number=self.strip.currentRow() + 1, count=self.strip.count()
+            )
+        )
         self.name.setToolTip(sample.name)
         for label, text in ((self.truth_words, sample.truth_words), (self.prediction_words, sample.prediction_words)):
             label.setText(text)

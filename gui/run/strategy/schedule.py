@@ -34,9 +34,15 @@ def headline(trace: ScheduleTraced) -> str:
     """Return a headline, as in "Bubble 14% measured, 11% in theory (1F1B, 8 microbatches)"."""
     count = len({action.microbatch for actions in trace.ranks for action in actions})
     details = (
-        f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else tr("whole batches")
+        tr("{schedule}, {count} microbatches").format(
+            schedule=SCHEDULES.get(trace.schedule, trace.schedule), count=count
+        )
+        if count > 1
+        else tr("whole batches")
     )
-    return f"Bubble {100 * trace.bubble:.0f}% measured, {100 * trace.theory:.0f}% in theory ({details})"
+    return tr("Bubble {measured:.0f}% measured, {theory:.0f}% in theory ({details})").format(
+        measured=100 * trace.bubble, theory=100 * trace.theory, details=details
+    )
 
 
 def describe_trace(trace: ScheduleTraced, titles: Sequence[str]) -> str:
@@ -53,7 +59,9 @@ def describe_trace(trace: ScheduleTraced, titles: Sequence[str]) -> str:
         busy_s = sum(action.end_s - action.begin_s for action in actions)
         idle_fraction = max(0.0, 1 - busy_s / trace.span_s) if trace.span_s else 0.0
         parts.append(
-            f"{rank_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy_s)} busy, {100 * idle_fraction:.0f}% idle."
+            tr("{rank}: {count} actions, {busy} busy, {idle:.0f}% idle.").format(
+                rank=rank_title(rank, titles), count=len(actions), busy=milliseconds(busy_s), idle=100 * idle_fraction
+            )
         )
     return " ".join(parts)
 
@@ -61,9 +69,13 @@ def describe_trace(trace: ScheduleTraced, titles: Sequence[str]) -> str:
 def describe_action(action: Action) -> str:
     """Describe an action, as in "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
     kind = KINDS[action.kind].capitalize()
-    return (
-        f"{kind}, microbatch {action.microbatch}, stage {action.stage}: {milliseconds(action.end_s - action.begin_s)} "
-        f"(from {milliseconds(action.begin_s)} to {milliseconds(action.end_s)})"
+    return tr("{kind}, microbatch {microbatch}, stage {stage}: {time} (from {begin} to {end})").format(
+        kind=kind,
+        microbatch=action.microbatch,
+        stage=action.stage,
+        time=milliseconds(action.end_s - action.begin_s),
+        begin=milliseconds(action.begin_s),
+        end=milliseconds(action.end_s),
     )
 
 

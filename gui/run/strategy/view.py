@@ -87,7 +87,11 @@ class StrategyView(QWidget):
             return
         devices = _devices(data)[: len(data.trace.ranks)]
         self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
-        self._diagrams["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localized(data.trace.step)}")
+        self._diagrams["schedule"].set_headline(
+            tr("{headline}, step {step}").format(
+                headline=schedule.headline(data.trace), step=localized(data.trace.step)
+            )
+        )
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         """Show the measured times of all ranks, if there are any."""
@@ -97,7 +101,9 @@ class StrategyView(QWidget):
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
         self._diagrams["ranks"].set_headline(
-            f"{make_ranks_headline(data.rank_times, titles)}, step {localized(data.rank_times.step)}"
+            tr("{headline}, step {step}").format(
+                headline=make_ranks_headline(data.rank_times, titles), step=localized(data.rank_times.step)
+            )
         )
 
 
@@ -139,14 +145,20 @@ def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
     fractions = [times.waiting_s / _total_s(times) for times in others if _total_s(times) > 0]
     mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
-    device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
-    waiting = tr("the other waits") if len(others) == 1 else tr("the others wait")
-    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * mean_fraction:.0f}% of each step for it"
+    rank = tr("Rank {rank}").format(rank=timed.straggler)
+    if timed.straggler < len(titles):
+        rank += f" ({titles[timed.straggler]})"
+    text = (
+        tr("{rank} is the slowest: the other waits {percent:.0f}% of each step for it")
+        if len(others) == 1
+        else tr("{rank} is the slowest: the others wait {percent:.0f}% of each step for it")
+    )
+    return text.format(rank=rank, percent=100 * mean_fraction)
 
 
 def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Describe the times of all ranks in a step for screen readers. `titles` are the titles of the ranks' devices."""
-    sentences = [make_ranks_headline(timed, titles), f"Step {localized(timed.step)}"]
+    sentences = [make_ranks_headline(timed, titles), tr("Step {step}").format(step=localized(timed.step))]
     for rank, times in enumerate(timed.ranks):
         section_times = zip(SECTIONS, _list_section_times(times), strict=True)
         texts = [f"{section} {_format_ms(seconds)} ms" for section, seconds in section_times]

@@ -301,7 +301,11 @@ def _compare_metrics(task: str, file: ComparedFile) -> str:
     pairs = []
     for name, value in file.measures.items():
         torch_text = format_measure(task, name, file.torch_measures[name], metric_value)
-        pairs.append(f"{format_measure(task, name, value, metric_value)} (model: {torch_text})")
+        pairs.append(
+            tr("{value} (model: {torch_value})").format(
+                value=format_measure(task, name, value, metric_value), torch_value=torch_text
+            )
+        )
     return tr("{name} on {samples} validation samples: {pairs}.").format(
         name=file.name, samples=localized(file.samples), pairs=", ".join(pairs)
     )

@@ -53,7 +53,7 @@ class LiveView(QWidget):
         self._frame_number = 0
         self._is_reading = False  # True while a frame is being read in the background
         self.child = InferenceChild(tr("Watching"), self)
-        self.source = PathEditor("a video", placeholder=tr("a video file, or a camera such as camera:0"))
+        self.source = PathEditor(tr("a video"), placeholder=tr("a video file, or a camera such as camera:0"))
         self.source.set_value(_FIRST_CAMERA)
         self.checkpoint = CheckpointEditor()
         self.devices = DevicesEditor(tr("Watch"))

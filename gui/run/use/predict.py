@@ -65,7 +65,7 @@ _TITLES: dict[Format, str] = {
 }
 _TILES = (
     ("", tr("whole images"), tr("As in training")),
-    ("auto", "in tiles", tr("Large images, tile by tile at full resolution")),
+    ("auto", tr("in tiles"), tr("Large images, tile by tile at full resolution")),
 )
 _VISIBLE_ROWS = 5
 """Number of visible rows in the list of files."""
@@ -124,7 +124,10 @@ class PredictForm(QWidget):
         if job is not None:
             self.devices.show_devices(job.parallel.devices)
             default, *others = formats_of(job.task)
-            choices = [(_DEFAULT, f"{_TITLES[default]} (default)", ""), *((name, _TITLES[name], "") for name in others)]
+            choices = [
+                (_DEFAULT, tr("{format} (default)").format(format=_TITLES[default]), ""),
+                *((name, _TITLES[name], "") for name in others),
+            ]
             self.format.set_choices(choices)
             self.format.set_value(_DEFAULT)
             predicts = predictions_of(job.task)

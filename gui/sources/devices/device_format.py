@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,22 +46,38 @@ def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None
     """
     if not processes:
         return ""
+    memory = _sum_memory_by_user(processes)
+    if me is not None and set(memory) == {me}:
+        return tr("in use by {user}").format(user=_format_user_memory(tr("you"), memory[me]))
+    return tr("busy: {users}").format(users=_list_users(memory, me))
+
+
+def list_users(processes: Sequence[GpuProcess]) -> str:
+    """List the users of a GPU with their memory, as in "root, 12.0 GiB; ana, 3.0 GiB"."""
+    return _list_users(_sum_memory_by_user(processes))
+
+
+def _list_users(memory: Mapping[str, int | None], me: str | None = None) -> str:
+    """List users and their memory in bytes, if it is known. The user `me` is called "you"."""
+    return "; ".join(
+        _format_user_memory(tr("you") if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
+    )
+
+
+def _sum_memory_by_user(processes: Sequence[GpuProcess]) -> dict[str, int | None]:
+    """Return the used bytes of GPU memory by user, or None for a user if the memory of a process is unknown."""
     nameless = [process for process in processes if not (process.user or process.name)]
-    nameless_text = f"{len(nameless)} processes" if len(nameless) > 1 else ""
-    memory: dict[str, int | None] = {}  # in bytes by user, None if the memory of a process is unknown
+    nameless_text = tr("{count} processes").format(count=len(nameless)) if len(nameless) > 1 else ""
+    memory: dict[str, int | None] = {}
     for process in processes:
-        user = process.user or process.name or nameless_text or f"process {process.pid}"
+        user = process.user or process.name or nameless_text or tr("process {pid}").format(pid=process.pid)
         previous_bytes = memory.get(user, 0)
         memory[user] = (
             None
             if previous_bytes is None or process.memory_used_bytes is None
             else previous_bytes + process.memory_used_bytes
         )
-    if me is not None and set(memory) == {me}:
-        return tr("in use by ") + _format_user_memory("you", memory[me])
-    return "busy: " + "; ".join(
-        _format_user_memory("you" if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
-    )
+    return memory
 
 
 def describe_use_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
@@ -71,7 +88,7 @@ def describe_use_briefly(processes: tuple[GpuProcess, ...] | None, me: str | Non
     if not processes or len({process.user for process in processes if process.user}) == 1:
         return describe_use(processes, me)
     known_bytes = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
-    return f"busy: {size(sum(known_bytes))}" if known_bytes else tr("busy")
+    return tr("busy: {size}").format(size=size(sum(known_bytes))) if known_bytes else tr("busy")
 
 
 def _format_user_memory(user: str, memory_bytes: int | None) -> str:
@@ -90,7 +107,7 @@ def current_user() -> str | None:
 
 def describe_loss(gpu: Gpu) -> str:
     """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
-    return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
+    return "lost" if gpu.lost_since is None else tr("lost since {time}").format(time=clock(gpu.lost_since))
 
 
 def describe_gpu(gpu: Gpu) -> str:
@@ -98,22 +115,28 @@ def describe_gpu(gpu: Gpu) -> str:
     if gpu.lost:
         return f"{gpu.name} {gpu.uuid}: {describe_loss(gpu)}"
     if gpu.asleep:
-        return f"{gpu.name} {gpu.uuid}: asleep, not woken"
+        return tr("{name} {uuid}: asleep, not woken").format(name=gpu.name, uuid=gpu.uuid)
     parts = [
-        f"utilization {percent(gpu.utilization_percent)}" if gpu.utilization_percent is not None else "",
-        f"memory {size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
+        tr("utilization {percent}").format(percent=percent(gpu.utilization_percent))
+        if gpu.utilization_percent is not None
+        else "",
+        tr("memory {memory}").format(memory=size_of(gpu.memory_used_bytes, gpu.memory_total_bytes))
+        if gpu.memory_used_bytes is not None
+        else "",
         celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
         watts(gpu.power_w) if gpu.power_w is not None else "",
         describe_use(gpu.processes, current_user()),
     ]
-    return f"{gpu.name} {gpu.uuid}, {describe_gpu_numbers(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
+    return f"{gpu.name} {gpu.uuid}, {describe_gpu_numbers(gpu)}: " + (", ".join(filter(None, parts)) or tr("no data"))
 
 
 def describe_cpu(cpu: Cpu) -> str:
     """Describe a processor in a sentence for screen readers."""
-    return (
-        f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
-        f"memory {size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
+    return tr("{name}, {cores} cores: load {load}, memory {memory}").format(
+        name=cpu.name,
+        cores=len(cpu.core_load_percent),
+        load=percent(cpu.load_percent),
+        memory=size_of(cpu.memory_used_bytes, cpu.memory_total_bytes),
     )
 
 
@@ -170,7 +193,10 @@ def _memory_error_states(gpu: Gpu) -> list[GpuState]:
     if ecc.uncorrected:
         found.append(
             GpuState(
-                f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", alarming=True
+                tr("{errors} since the driver was loaded").format(
+                    errors=counted(ecc.uncorrected, "uncorrected memory error")
+                ),
+                alarming=True,
             )
         )
     if retired.rows_failed:

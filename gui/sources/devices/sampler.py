@@ -255,7 +255,7 @@ class SamplerProcess(QObject):
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
         """Report why the process has exited, and schedule its restart."""
         self._read_standard_error()
-        reason = f"{self._who} has exited."
+        reason = tr("{who} has exited.").format(who=self._who)
         if self._is_silent:
             reason = tr("{who} has stopped responding.").format(who=self._who)
         if self._explain is not None and status == QProcess.ExitStatus.NormalExit:
@@ -269,7 +269,7 @@ class SamplerProcess(QObject):
             return
         self._silence_timer.stop()
         process.deleteLater()
-        self._report(f"{reason} Retrying in {self._pause_ms / 1000:g} s.")
+        self._report(tr("{reason} Retrying in {pause_s:g} s.").format(reason=reason, pause_s=self._pause_ms / 1000))
         self._restart_timer.start(self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
 

@@ -107,7 +107,9 @@ class SampleDetail(QWidget):
         row, count = rows[position], len(rows)
         self._file = file
         path = self._opened.samples.paths[row]
-        self.name.setText(f"{path} · {localized(position + 1)} of {localized(count)}")
+        self.name.setText(
+            tr("{file} · {number} of {count}").format(file=path, number=localized(position + 1), count=localized(count))
+        )
         self.name.setToolTip(str(file))
         self._caption = make_full_caption(self._opened, row)
         self.caption.setText(self._caption)

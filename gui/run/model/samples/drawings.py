@@ -244,12 +244,20 @@ def _describe_figures(opened: OpenedEvaluation, row: int, *, short: bool = True)
     )
     parts = []
     if loss is not None:
-        parts.append(f"loss {localized(loss, 2 if short else 4)}")
+        parts.append(tr("loss {loss}").format(loss=localized(loss, 2 if short else 4)))
     if confidence is not None:
-        parts.append(f"{100 * confidence:.0f}% sure" if short else f"confidence {localized(100 * confidence, 1)}%")
+        parts.append(
+            tr("{percent:.0f}% sure").format(percent=100 * confidence)
+            if short
+            else tr("confidence {percent}%").format(percent=localized(100 * confidence, 1))
+        )
     # With one class per sample, the names of the classes already show whether the prediction is correct.
     if correct is not None and samples.true_class is None:
-        parts.append(f"{100 * correct:.0f}% correct" if short else f"{localized(100 * correct, 1)}% correct")
+        parts.append(
+            tr("{percent:.0f}% correct").format(percent=100 * correct)
+            if short
+            else tr("{percent}% correct").format(percent=localized(100 * correct, 1))
+        )
     return parts
 
 

@@ -178,7 +178,7 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
     try:
         explanation = decode_explanation(read_file(path, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED) as error:
-        return f"Couldn't read {EXPLANATION_FILE}: {error}."
+        return tr("Couldn't read {file}: {error}.").format(file=EXPLANATION_FILE, error=error)
     if not explanation.images:
         return tr("The image wasn't explained.")
     image = explanation.images[0]

@@ -301,7 +301,7 @@ def _describe_filter_result(found: int, listed: int, total: int) -> str:
         return tr("The first {listed} of {found} matching samples, of {total}").format(
             listed=localized(listed), found=localized(found), total=localized(total)
         )
-    return f"{counted(found, 'sample')} of {localized(total)}"
+    return tr("{samples} of {total}").format(samples=counted(found, "sample"), total=localized(total))
 
 
 class MarkedButton(QPushButton):
@@ -335,7 +335,7 @@ class MarkedButton(QPushButton):
         """
         self._opened, self._rows, self._suggestions = opened, tuple(sorted(rows)), suggestions
         self._is_model_weak = is_model_weak
-        self.setText(f"Save {localized(len(rows))} marked…" if rows else tr("Save marked…"))
+        self.setText(tr("Save {count} marked…").format(count=localized(len(rows))) if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
         self.setToolTip(tr("Save the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 
@@ -343,7 +343,7 @@ class MarkedButton(QPushButton):
         """Write the marked samples to the CSV file `path`."""
         if self._opened is not None:
             marks = make_marks(self._opened, self._rows, self._suggestions, is_model_weak=self._is_model_weak)
-            saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
+            saved = tr("{samples} saved to {path}.").format(samples=counted(len(marks), "marked sample"), path="{path}")
             save_in_background(partial(write_csv, path, make_csv_rows(marks)), self.message, saved, self)
 
     def _choose_file(self) -> None:

@@ -166,7 +166,9 @@ class ReviewBar(QWidget):
             choices.append(
                 (LABELS, tr("labels worth checking ({count})").format(count=localized(len(review.label_issues))), "")
             )
-            choices.append((DUPLICATES, f"duplicate images ({localized(len(review.duplicates))})", ""))
+            choices.append(
+                (DUPLICATES, tr("duplicate images ({count})").format(count=localized(len(review.duplicates))), "")
+            )
             self.origin.setText(" ".join((review.origin, *review.missing)))
         self.origin.setVisible(review is not None)
         for widget in (self._label, self.selection):
@@ -187,14 +189,18 @@ class ReviewBar(QWidget):
         for issue in review.label_issues:
             row = self._find_row(issue.sample)
             if row is not None:
-                change = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
+                change = (
+                    f"{issue.given} → {issue.suggested or tr('none')}"
+                    if issue.given
+                    else tr("no {label}").format(label=issue.suggested)
+                )
                 probabilities = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
                 captions[row] = change, probabilities
-        text = tr("{labels} worth checking").format(labels=counted(len(captions), "label"))
-        if review.is_model_weak:
-            text += tr("; the model is too weak to tell wrong labels from its own mistakes")
-        else:
-            text += tr("; about {count} wrong in total").format(count=localized(review.expected_errors))
+        text = (
+            tr("{labels} worth checking; the model is too weak to tell wrong labels from its own mistakes")
+            if review.is_model_weak
+            else tr("{labels} worth checking; about {count} wrong in total")
+        ).format(labels=counted(len(captions), "label"), count=localized(review.expected_errors))
         return Suspects(tuple(captions), captions, text)
 
     def _list_duplicates(self, review: Review) -> Suspects:
@@ -207,10 +213,14 @@ class ReviewBar(QWidget):
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
                 row = self._find_row(sample)
                 if row is not None:
-                    relation = tr("the same as") if pair.exact else tr("similar to")
+                    relation = tr("the same as {file}") if pair.exact else tr("similar to {file}")
                     label = tr("other label") if pair.labels_differ else other.split
-                    captions[row] = f"{relation} {Path(other.path).name}", label
-        return Suspects(tuple(captions), captions, f"{counted(len(review.duplicates), 'pair')} of duplicate images")
+                    captions[row] = relation.format(file=Path(other.path).name), label
+        return Suspects(
+            tuple(captions),
+            captions,
+            tr("{pairs} of duplicate images").format(pairs=counted(len(review.duplicates), "pair")),
+        )
 
 
 def _read_review(opened: OpenedEvaluation, path: Path) -> _ReadReview | None:

@@ -75,8 +75,16 @@ class SampleModel(QAbstractListModel):
         path, is_marked = self._file(row), row in self.marked
         caption = f"{first}, {second}" if second else first
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{path}\n{caption}\nMarked" if is_marked else f"{path}\n{caption}"
-        return f"{path.name}: {caption}, marked" if is_marked else f"{path.name}: {caption}"
+            return (
+                tr("{file}\n{caption}\nMarked").format(file=path, caption=caption)
+                if is_marked
+                else f"{path}\n{caption}"
+            )
+        return (
+            tr("{file}: {caption}, marked").format(file=path.name, caption=caption)
+            if is_marked
+            else f"{path.name}: {caption}"
+        )
 
 
 class SampleWall(QListView):
@@ -161,7 +169,7 @@ class _SampleDelegate(QStyledItemDelegate):
         image = self._wall.thumbnails.image(self._wall.samples.file(index.row()))
         if image is None or image.isNull():
             painter.setPen(QColor(scheme.muted))
-            painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if image is None else "no preview")
+            painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if image is None else tr("no preview"))
         else:
             size = image.size().scaled(square.size(), Qt.AspectRatioMode.KeepAspectRatio)
             target = QRect(0, 0, size.width(), size.height())
