@@ -62,6 +62,7 @@ class SamplesPage(QWidget):
         self.detail = SampleDetail()
         self.save_marked = MarkedButton()
         self.review = ReviewBar()
+        self._has_read_marks = False  # True once the marks of the open evaluation have been read
         # By folder: evaluations whose marks aren't saved, and the marked rows.
         self._unsaved_marks: dict[Path, tuple[SavedEvaluation, tuple[int, ...]]] = {}
         self._marks_writer = SingleFlight(
@@ -89,6 +90,7 @@ class SamplesPage(QWidget):
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.samples.marked = set()
+        self._has_read_marks = False
         in_background(partial(read_marks, opened.saved), self, partial(self._show_marks, opened), reraise)
         self._fill_filters(opened)
         self.review.show_evaluation(opened)  # emits `changed`, and `_show_suspects` then lists all samples
@@ -218,7 +220,10 @@ class SamplesPage(QWidget):
     def _show_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
         """Mark the rows in `marked`, which were read for `opened`, unless another evaluation has been opened since."""
         if self._opened is opened:
-            self.wall.samples.marked = {row for row in marked if 0 <= row < len(opened.samples)}
+            samples, position = self.wall.samples, self.wall.current()
+            samples.marked = {row for row in marked if 0 <= row < len(opened.samples)}
+            self._has_read_marks = True
+            self.detail.show_marked(position >= 0 and samples.rows[position] in samples.marked)
             self._update_marks()
 
     def _toggle_mark(self, position: int) -> None:
@@ -226,8 +231,11 @@ class SamplesPage(QWidget):
         opened, samples = self._opened, self.wall.samples
         if opened is None or not 0 <= position < len(samples.rows):
             return
-        samples.marked ^= {samples.rows[position]}
+        if self._has_read_marks:  # otherwise, the saved marks would be overwritten
+            samples.marked ^= {samples.rows[position]}
         self.detail.show_marked(samples.rows[position] in samples.marked)
+        if not self._has_read_marks:
+            return
         self._update_marks()
         self._unsaved_marks[opened.saved.folder] = opened.saved, tuple(samples.marked)
         if not self._marks_writer.running:  # otherwise, it continues with these marks

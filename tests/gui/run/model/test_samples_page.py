@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
@@ -25,15 +26,24 @@ from gui.run.model.samples import review
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.review import MARKS_FILE, SampleFilter, make_marks, rank_samples
 from gui.run.model.view import ModelView
+from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation, open_evaluation
 from gui.sources.inspector import read_image
+from gui.style import theme
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
+from tests.support.painted import describe_painting
 
 
 @pytest.fixture
 def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
     view.result.tabs.setCurrentIndex(SAMPLES)
+    wait_for_marks(view.result.samples, qtbot)
     return view.result.samples
+
+
+def wait_for_marks(page: SamplesPage, qtbot: QtBot) -> None:
+    """Wait until the marks have been read, because samples can't be marked before."""
+    qtbot.waitUntil(lambda: not page.findChildren(Background, options=Qt.FindChildOption.FindDirectChildrenOnly))
 
 
 def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +143,40 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
 
 
+def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Path) -> None:
+    page.open(0)
+    detail = page.detail
+    assert detail.name.toolTip() == str(dataset / "val/birch/1.png")
+    for button, text in ((detail.next, "2 of 12"), (detail.previous, "1 of 12")):
+        button.click()
+        assert detail.name.text().endswith(text)
+    detail.marked.click()
+    detail.back.click()
+    assert (page.stack.currentIndex(), page.wall.samples.marked) == (WALL, {5})
+
+
+def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
+    (dataset / "val/birch/1.png").unlink()
+    view.result.tabs.setCurrentIndex(SAMPLES)
+    wall = view.result.samples.wall
+    wait_for_marks(view.result.samples, qtbot)
+    wall.choose(2)
+    qtbot.keyClick(wall, Qt.Key.Key_Space)
+    wall.choose(1)
+    qtbot.waitUntil(lambda: "no preview" in describe_painting(wall))
+    drawn, accent = wall.viewport().grab().toImage(), QColor(theme.colors().accent)
+    items = [wall.visualRect(wall.samples.index(position)) for position in (1, 2)]
+    corners = [QRect(item.center().x(), item.top() + 8, item.width() // 2 - 8, 16) for item in items]
+    assert [drawn.pixelColor(item.left() + 2, item.center().y()) == accent for item in items] == [True, False]
+    assert [len(list_colors(drawn.copy(corner))) > 3 for corner in corners] == [False, True]
+    above = QPoint(items[0].center().x(), items[0].top() + 10)  # the image is wider than high
+    assert drawn.pixelColor(above) == QColor(theme.colors().raised)
+
+
+def list_colors(image: QImage) -> set[str]:
+    return {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(image.height())}
+
+
 def test_newest_marks_are_saved_even_if_the_window_closes(
     page: SamplesPage, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +198,31 @@ def test_newest_marks_are_saved_even_if_the_window_closes(
     page.close_work()
     assert len(calls) == 2
     assert (run.path / "evaluations/20261124-100000-val" / MARKS_FILE).read_text() == "[1,4,5]"
+
+
+def test_marks_that_are_being_read_are_not_overwritten(
+    view: ModelView, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
+    marks.write_text("[5,7]")
+    release, read = threading.Event(), samples_page.read_marks
+
+    def read_late(saved: SavedEvaluation) -> set[int]:
+        release.wait()
+        return read(saved)
+
+    monkeypatch.setattr(samples_page, "read_marks", read_late)
+    view.result.tabs.setCurrentIndex(SAMPLES)
+    page = view.result.samples
+    page.open(0)
+    page.detail.marked.click()
+    assert not page.detail.marked.isChecked()
+    release.set()
+    qtbot.waitUntil(page.detail.marked.isChecked)
+    page.detail.next.click()
+    page.detail.marked.click()
+    page.close_work()
+    assert marks.read_text() == "[4,5,7]"
 
 
 def test_marks_are_restored_filtered_and_exported(
@@ -212,7 +281,13 @@ def test_marks_are_saved_after_others_failed(
     for each in (opened, other):
         page.show_evaluation(each, ())
         page.wall.choose(0)
-        qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+
+        def has_marked() -> bool:
+            """Mark the sample as soon as the saved marks have been read."""
+            qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+            return bool(page.wall.samples.marked)
+
+        qtbot.waitUntil(has_marked)
     with qtbot.waitSignal(page.message) as signal:
         release.set()
     assert signal.args[1] == "warning"
