@@ -78,7 +78,7 @@ class ComparisonPage(QWidget):
                 partial(find_comparable_evaluations, opened.evaluation),
                 self,
                 partial(self._show_choices, opened),
-                partial(self._show_error, opened),
+                partial(self._show_error, opened, None),
             )
 
     def _show_choices(self, opened: OpenedEvaluation, others: Sequence[ComparableEvaluation]) -> None:
@@ -93,22 +93,27 @@ class ComparisonPage(QWidget):
 
     def _compare(self) -> None:
         """Compare the open evaluation with the selected one on a worker thread, and show the result."""
-        opened, other = self._opened, self._comparable.get(self.other_choice.value())
+        folder = self.other_choice.value()
+        opened, other = self._opened, self._comparable.get(folder)
         if opened is None or other is None:
             return
         in_background(
             partial(compare, other.saved, opened.saved),
             self,
-            partial(self._show_comparison, opened),
-            partial(self._show_error, opened),
+            partial(self._show_comparison, opened, folder),
+            partial(self._show_error, opened, folder),
         )
 
-    def _show_comparison(self, opened: OpenedEvaluation, comparison: Comparison) -> None:
-        """Show the `comparison`, unless another evaluation has been opened in the meantime.
+    def _is_displayed(self, opened: OpenedEvaluation, folder: str | None) -> bool:
+        """Return True if `opened` and the evaluation in `folder`, or any one if it is None, are still selected."""
+        return opened is self._opened and folder in (None, self.other_choice.value())
+
+    def _show_comparison(self, opened: OpenedEvaluation, folder: str, comparison: Comparison) -> None:
+        """Show the `comparison` of `opened` with the evaluation in `folder`, unless others have been selected since.
 
         Buttons for samples are hidden if the samples can't be matched, and disabled if there are none.
         """
-        if opened is not self._opened:
+        if not self._is_displayed(opened, folder):
             return
         self.comparison = comparison
         self.problem.show_problems(())
@@ -148,9 +153,9 @@ class ComparisonPage(QWidget):
                 )
             )
 
-    def _show_error(self, opened: OpenedEvaluation, error: Exception) -> None:
-        """Show why the comparison failed, unless another evaluation has been opened."""
-        if opened is self._opened:
+    def _show_error(self, opened: OpenedEvaluation, folder: str | None, error: Exception) -> None:
+        """Show why the comparison failed, unless other evaluations have been selected since."""
+        if self._is_displayed(opened, folder):
             self._clear()
             self.stack.setCurrentIndex(COMPARED)
             text = str(error) if isinstance(error, ValueError) else describe_error(error)

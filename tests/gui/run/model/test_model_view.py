@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pyqtgraph import BarGraphItem
+from pyqtgraph import BarGraphItem, ScatterPlotItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -19,6 +19,8 @@ from engine.contract.inference.evaluation import (
     BoxErrors,
     Calibration,
     ClassCurves,
+    Comparison,
+    Curves,
     EvaluateRequest,
     Interval,
     SizePrecision,
@@ -27,11 +29,13 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder
+from gui.run.model import comparison as comparison_module
 from gui.run.model import curves as curves_module
 from gui.run.model.bar import AUTOMATIC, make_class_rows, make_matrix_rows, make_metric_rows, make_sample_rows
 from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
+from gui.run.model.widgets import UnitPlot
 from gui.run.request_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
@@ -76,7 +80,9 @@ def test_summary_has_the_matrix_only_in_wide_view(view: ModelView) -> None:
 def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
-    assert classes.metrics_view.table.model_.interval(0, 1) == (0.0, 0.8)
+    first = classes.metrics_view.table.model_.index(0, 1)
+    assert first.data(Qt.ItemDataRole.ToolTipRole) == "95% interval: 0.0 to 80.0%"
+    assert first.data(Qt.ItemDataRole.AccessibleTextRole) == "75.0%, 95% interval: 0.0 to 80.0%"
     assert classes.metrics_view.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
     classes.threshold.slider.setValue(780)
     assert classes.metrics_view.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
@@ -103,7 +109,17 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     ]
     headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
     assert headers == ["Count", "AP", "AP50"]
-    assert [row[1:] for row in page.sizes.texts()] == [["4", "25.0%", "50.0%"], ["0", "–", "–"]]
+    assert page.sizes.texts() == [["Small (up to 32²)", "4", "25.0%", "50.0%"], ["Large", "0", "–", "–"]]
+    assert [line.partition(":")[0] for line in page.plot.toolTip().splitlines()] == ["Duplicate", "Missed"]
+    (bars,) = (each for each in page.plot.items() if isinstance(each, BarGraphItem))
+    assert bars.opts["width"] == [1.0, 30.0]
+    height = page.plot.height()
+    for errors, sizes in ((evaluation.box_errors[:1], ()), ((), evaluation.sizes)):
+        shown = msgspec.structs.replace(evaluation, box_errors=errors, sizes=sizes)
+        page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, shown)))
+        assert page.plot.height() < height
+        assert [part.isHidden() for part in (page.title, page.plot, page.explanation)] == [not errors] * 3
+        assert page.sizes_title.isHidden() is (not sizes)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +143,43 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     assert curves.scores.text() == "Precision 33.3% · recall 100.0% · F1 50.0%"
     qtbot.mouseClick(curves.best_threshold, Qt.MouseButton.LeftButton)
     assert curves.scores.text().endswith("F1 66.7%")
+
+
+def read_mark(plot: UnitPlot) -> list[tuple[float, float]]:
+    points = (each.getData() for each in plot.items() if isinstance(each, ScatterPlotItem))
+    return [(x, y) for xs, ys in points for x, y in zip(xs, ys, strict=True)]
+
+
+def test_curves_page_marks_the_threshold(view: ModelView, qtbot: QtBot) -> None:
+    view.result.tabs.setCurrentIndex(CURVES)
+    curves = view.result.curves
+    for value in ("1", "2", "1"):
+        curves.classes.set_value(value)
+        assert curves.about.text() == (
+            "4 samples · average precision 90.0% (80.0 – 100.0%) · area under the ROC curve 95.0%"
+        )
+        if value == "2":
+            assert (read_mark(curves.precision), read_mark(curves.roc)) == ([], [])  # until its counts are read
+        qtbot.waitUntil(lambda: curves.counts.texts() != [])
+    assert (read_mark(curves.precision), read_mark(curves.roc)) == ([(0.5, 1.0)], [(0.0, 0.5)])
+
+
+@pytest.mark.parametrize("unit", ["object", "pixel"])
+def test_curves_page_shows_pooled_curves_without_roc(view: ModelView, qtbot: QtBot, unit: str) -> None:
+    view.result.tabs.setCurrentIndex(CURVES)
+    opened, page = view.result.opened, view.result.curves
+    assert opened is not None
+    assert not page.roc.isHidden()
+    opened.saved.probabilities_file.unlink()
+    curve = ClassCurves(class_index=0, positives=4, recall=(0.25, 0.5), precision=(1.0, 0.0), thresholds=(0.9, 0.3))
+    samples = opened.samples if unit == "object" else replace(opened.samples, true=None)
+    saved = SavedEvaluation(opened.saved.folder.with_name("other"), opened.evaluation)
+    page.show_evaluation(replace(opened, saved=saved, samples=samples, curves=Curves(classes=(curve,))))
+    assert page.about.text() == f"4 {unit}s"
+    assert page.roc.isHidden()
+    assert (page.best_threshold.text(), page.best_threshold.isEnabled()) == ("Best F1", False)
+    page.threshold.set(0.2)
+    qtbot.waitUntil(lambda: page.counts.texts() == [["ash", "2 right", "2 missed"], ["not ash", "–", "–"]])
 
 
 def test_late_error_of_another_class_is_not_shown(
@@ -353,3 +406,30 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     page.refresh()
     qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)
     assert page.other_choice.value() == chosen != str(newer.folder)
+
+
+def test_late_comparison_with_another_evaluation_is_not_shown(
+    view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations = [save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=wrong) for wrong in ((1, 4), ())]
+    slow, fast = (str(saved.folder) for saved in evaluations)
+    release, compare = threading.Event(), comparison_module.compare
+
+    def compare_first_late(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
+        if str(first.folder) == slow:
+            release.wait()
+        return compare(first, second)
+
+    monkeypatch.setattr(comparison_module, "compare", compare_first_late)
+    view.result.tabs.setCurrentIndex(COMPARE)
+    page = view.result.comparison
+    qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)
+    for folder in (slow, fast):
+        page.other_choice.set_value(folder)
+        page.other_choice.edited.emit()
+    qtbot.waitUntil(lambda: page.comparison is not None)
+    release.set()
+    qtbot.waitUntil(lambda: not page.findChildren(Background))
+    assert page.differences.texts()[0][2] == "100.0%"
+    assert [button.isEnabled() for button in (page.show_only_this, page.show_only_other)] == [False, True]
+    assert page.about.text().startswith("12 samples in both")
