@@ -121,7 +121,6 @@ class RunPage(QWidget):
         session.message.connect(self.message)
         session.opened.connect(self._on_opened)
         session.changed.connect(self._show_data)
-        session.finished.connect(lambda _outcome: self._show_data())
         theme.notifier.changed.connect(self.recolor)
 
     def set_machine(self, snapshot: Snapshot) -> None:

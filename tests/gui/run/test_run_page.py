@@ -143,7 +143,9 @@ def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBo
     lines += [Line(200.0, "info", "later")]
     log.show_lines(lines)
     assert bar.value() == 10
-    log.scroll_to_newest()
+    newest = find_button(log, "Scroll to the newest line")
+    newest.click()
+    assert not newest.isVisible()
     lines += [Line(201.0, "info", "last")]
     log.show_lines(lines)
     assert bar.value() == bar.maximum()
@@ -160,6 +162,15 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
     text = log.text.toPlainText()
     assert text.endswith("line 29999")
     assert "line 1\n" not in text
+
+
+def test_log_drops_its_oldest_lines(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.run.log_view.MAX_LINES", 3)
+    log = LogView()
+    qtbot.addWidget(log)
+    for count in (2, 4):
+        log.show_lines([Line(0.0, "info", str(number)) for number in range(count)])
+    assert log.text.toPlainText().split()[1::2] == ["1", "2", "3"]
 
 
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:

@@ -163,8 +163,8 @@ class SampleDetail(QWidget):
         self.image.setVisible(not is_drawn)
         if has_focus:
             (self.truth if is_drawn else self.image).pane.setFocus()
-        self.legend.setVisible(is_drawn and bool(self.drawings.legend))
         if drawing is None:
+            self.legend.hide()
             return
         self.drawing_progress.end()
         sample = drawing.sample

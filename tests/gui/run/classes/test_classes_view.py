@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
-from gui.run.classes.table import ClassTable, class_names
+from gui.run.classes.table import ClassModel, ClassTable, class_names
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassMetrics
@@ -76,6 +76,20 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
     assert view.content.headline.text().endswith(": ash 40.0%, birch 80.0%")
     table.choose(0)
     assert (table.selected_class(), table.currentIndex().row()) == (0, 1)
+
+
+def test_class_table_counts_the_rows_of_a_larger_matrix() -> None:
+    table, confusion = ClassModel(), np.array([[3, 0, 1], [2, 5, 0], [1, 1, 0]])
+    for measures, texts in (
+        ({"F1": np.array([0.5, 0.25])}, [["a", "50.0%", "4"], ["b", "25.0%", "7"]]),
+        ({}, [["a", "4"], ["b", "7"], ["none of them", "2"]]),
+    ):
+        table.show_metrics(("a", "b"), ClassMetrics(1, 1, measures, confusion))
+        assert [
+            [table.index(r, c).data() for c in range(table.columnCount())] for r in range(table.rowCount())
+        ] == texts
+    table.show_metrics((), None)
+    assert (table.rowCount(), table.columnCount()) == (0, 1)
 
 
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
@@ -202,6 +216,15 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     matrix.choose(0, 2)
     matrix.show_counts(["ant", "bee"], np.eye(2, dtype=np.int64))
     assert matrix.cell is None
+
+
+def test_matrix_of_many_classes_has_vertical_names_and_no_numbers(show_widget: ShowWidget) -> None:
+    matrix = show_widget(ConfusionMatrix(), 300, 300)
+    matrix.show_counts([f"kind {number}" for number in range(40)], np.eye(40, dtype=np.int64))
+    drawn, cell = matrix.grab().toImage(), matrix.cell_rect(5, 5).toRect()
+    above = QRect(cell.left(), cell.top() - 30, cell.width(), 24)
+    assert len({color.name() for color in read_pixel_colors(drawn, above)}) > 1
+    assert len({color.name() for color in read_pixel_colors(drawn, cell.adjusted(2, 2, -2, -2))}) == 1
 
 
 @pytest.mark.parametrize("size", [(240, 600), (700, 260), (900, 800)])

@@ -120,6 +120,7 @@ def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget,
     charts = show_widget(RunCharts(), 800, 600)
     charts.show_data(make_charted_data("classification"))
     qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
+    assert max(charts.speed.vertical_range[0], charts.times.vertical_range[0]) <= 0
     charts.reset()
     charts.show_data(make_run_data([next(events(job()))]))
     assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)

@@ -97,6 +97,15 @@ def test_time_bar_draws_numbers_and_the_hovered_part(bar: TimeBar, qtbot: QtBot)
     assert bar.grab().toImage() == before
 
 
+def test_time_bar_legend_has_space_for_seconds(bar: TimeBar) -> None:
+    bar.resize(3000, bar.height())
+    widths = []
+    for step_s in (0.999, 1.0):
+        bar.show_time(spent(step_s=step_s))
+        widths.append(bar.entries()[0].rect.width())
+    assert widths[0] < widths[1]
+
+
 @pytest.mark.usefixtures("normal_text")
 def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
     theme.choose("system", 200)

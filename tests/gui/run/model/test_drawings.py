@@ -8,11 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
+from engine.contract.images import LegendEntry
 from engine.contract.inference.explanation import ExplainRequest
 from engine.contract.inference.messages import SampleDrawing, SampleDrawings, ShowRequest
 from engine.contract.messages import Progress
+from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.run.model.samples import drawings as drawings_module
 from gui.run.model.samples.detail import SampleDetail
@@ -20,7 +23,7 @@ from gui.run.model.samples.drawings import BATCH, Drawing, Drawings
 from gui.sources.background import Background
 from gui.sources.evaluations import open_evaluation
 from tests.gui.run.model.saved_evaluations import save_evaluation
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, join_visible_texts
 
 
 def test_drawings_are_requested_in_advance_and_removed(
@@ -98,6 +101,43 @@ def test_focus_moves_between_image_and_drawing(
     assert detail.truth.pane.hasFocus()
     detail.show_sample((0, 1), 1, dataset / "missing.png")
     assert detail.image.pane.hasFocus()
+
+
+def test_drawing_has_its_texts_and_legend(run: RunFolder, dataset: Path, show_widget: ShowWidget) -> None:
+    detail = show_widget(SampleDetail())
+    detail.show_evaluation(open_evaluation(save_evaluation(run, dataset, "20261125-100000-val")), ("cpu",))
+    detail.show_sample((0, 1), 0, dataset / "missing.png")
+    caption = detail.caption.text()
+    detail.drawings.failed.emit((Problem("", "It can't be drawn."),))
+    assert "It can't be drawn." in join_visible_texts(detail)
+    image = QImage(2, 2, QImage.Format.Format_RGB32)
+    for legend, truth, prediction in (
+        ((), "", "a tree"),
+        ((LegendEntry("ash", ""), LegendEntry("oak", "#ff0000")), "two trees", ""),
+    ):
+        detail.drawings.legend = legend
+        sample = SampleDrawing(
+            number=0, truth_png="", prediction_png="", truth_words=truth, prediction_words=prediction, legend=(1,)
+        )
+        detail.drawings.drawn.emit(Drawing(image, image, sample))
+        descriptions = [titled.pane.accessibleDescription() for titled in (detail.truth, detail.prediction)]
+        assert descriptions == [truth or caption, prediction or caption]
+        assert "It can't be drawn." not in join_visible_texts(detail)
+        assert detail.legend.isVisible() is bool(legend)
+    assert detail.legend.accessibleDescription() == "In the images: oak"
+    assert detail.caption.text().startswith("Truth: two trees · Prediction: ash")
+    detail.drawings.failed.emit((Problem("", "It can't be drawn."),))
+    detail.show_sample((0, 1), 1, dataset / "missing.png")
+    assert "It can't be drawn." not in join_visible_texts(detail)
+    assert not detail.legend.isVisible()
+
+
+def test_heat_maps_are_next_to_the_image(show_widget: ShowWidget) -> None:
+    detail, image = show_widget(SampleDetail()), QImage(2, 2, QImage.Format.Format_RGB32)
+    for titles in (["ash"], ["ash", "oak"], []):
+        detail.maps.maps = [(title, image) for title in titles]
+        detail.maps.changed.emit()
+        assert [each.title.text() for each in detail.heat_panes if each.isVisible()] == titles
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
