@@ -57,8 +57,8 @@ def find_batch(options: argparse.Namespace) -> int:
 def find_split_points(options: argparse.Namespace) -> int:
     """Print how a strategy divides the job's model into stages. Returns an exit code.
 
-    The strategy is the recommended pipeline unless another one is requested. Without a dataset, 1,000 classes are
-    assumed, or 10 for `mnist_cnn`.
+    The strategy is the recommended pipeline, to which `options.strategy` is set, unless another one is requested.
+    Without a dataset, 1,000 classes are assumed, or 10 for `mnist_cnn`.
     """
     if options.strategy is None and options.job is None:  # the strategy in a job file is kept
         options.strategy = load_catalogue().recommended_strategy("pipeline").id

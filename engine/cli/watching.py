@@ -40,6 +40,7 @@ from engine.system.files import iterate_complete_lines, open_file
 from engine.system.plain_text import make_encodable
 
 _TICK_S = 0.5
+_UNCONNECTED_TICK_S = 0.05
 _START_TIMEOUT_S = 30.0
 _REFUSED_S = 1.0
 """Seconds between attempts to connect to a supervisor that has refused a connection."""
@@ -200,7 +201,7 @@ class Watcher:
             if self._connection is not None:
                 selector.register(self._connection, selectors.EVENT_READ)
             # Without a connection there is nothing to wake up this wait, so it is short.
-            ready = selector.select(_TICK_S if self._connection is not None else 0.05)
+            ready = selector.select(_TICK_S if self._connection is not None else _UNCONNECTED_TICK_S)
         for key, _ in ready:
             if key.fileobj is self._wake_receiver:
                 self._wake_receiver.recv(64)

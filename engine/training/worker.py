@@ -246,6 +246,8 @@ def _wrap(
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
+    Before, the strategy gets a function that returns True once a stop is requested.
+
     Returns the autotuner, which has yet to compile the model. All ranks call it together. A run that resumes from
     `checkpoint` on the same devices reuses its choices. Other runs measure candidates.
     """

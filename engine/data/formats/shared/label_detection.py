@@ -187,13 +187,14 @@ def _sum_profiles(first: Profile, second: Profile) -> Profile:
     return Profile(first.cells + second.cells, first.blank + second.blank, first.rows + second.rows)
 
 
-def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
+def _make_detections(groups: Sequence[TableGroup], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
     """Yield a detection for each way to read labels from the group of tables that has the most evidence.
 
     Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
     alternative detections. `broken` are the errors for unreadable tables, which all detections contain.
     """
-    groups.sort(key=lambda group: (_rank(group), group.files[0].table.path))  # the path makes the order unique
+    # The path makes the order unique.
+    groups = sorted(groups, key=lambda group: (_rank(group), group.files[0].table.path))
     best = groups[0]
     combined, splits = [best], _find_splits(best)
     for group in groups[1:]:
