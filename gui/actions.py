@@ -153,7 +153,6 @@ def bind(button: _Button, action: Action, name: str = "", *, hide_disabled: bool
     button.setCheckable(action.isCheckable())
     button.clicked.connect(action.trigger)
     action.changed.connect(update_button)
-    action.toggled.connect(button.setChecked)
     update_button()
     return button
 

@@ -15,7 +15,7 @@ from gui.commands.keymap import Keymap, can_conflict
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
-from gui.pages import TRAIN
+from gui.pages import MONITOR, TRAIN
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow
@@ -64,11 +64,25 @@ def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
     action.set_appearance("Resume", "Goes on", "resume")
+    assert button.icon().cacheKey() == action.icon().cacheKey()
+    assert named.accessibleName() == "Pause the run"
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
     action.set_disabled_reason()
     assert button.toolTip() == "Goes on (Ctrl+P)"
     with qtbot.waitSignal(action.triggered):
         button.click()
+
+
+def test_button_of_switch_starts_and_stays_in_its_state(styled: QApplication, qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    action = Action(window, "panel", "Panel", on=True)
+    button = bind(QPushButton(window), action)
+    states = [(button.isChecked(), action.isChecked())]
+    for switch in (button.click, action.trigger):
+        switch()
+        states.append((button.isChecked(), action.isChecked()))
+    assert states == [(True, True), (False, False), (True, True)]
 
 
 def test_offered_button_hides_when_disabled(styled: QApplication, qtbot: QtBot) -> None:
@@ -112,6 +126,15 @@ def test_switches_agree_for_key_and_button(open_window: OpenWindow, qtbot: QtBot
     assert (window.acts.page, window.pages.currentIndex()) == (1, 1)
 
 
+def test_tabs_name_their_pages_and_keys(window: MainWindow) -> None:
+    tabs, pages = window.header.tabs, window.acts.pages
+    window.commands.keymap.assign(pages[MONITOR], "Ctrl+Shift+U")
+    assert "Ctrl+Shift+U" in tabs.tabToolTip(MONITOR)
+    window.commands.keymap.reset(pages[MONITOR])
+    assert [tabs.tabToolTip(number) for number in range(4)] == [page.toolTip() for page in pages]
+    assert [tabs.accessibleTabName(number) for number in range(4)] == [f"{page.text()} page" for page in pages]
+
+
 def open_shortcuts(window: MainWindow) -> ShortcutsDialog:
     window.acts.shortcuts.trigger()
     return window.findChild(ShortcutsDialog)
@@ -136,7 +159,9 @@ def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: Q
     assert again.acts.devices_panel.keys == ("Ctrl+Shift+J",)
     dialog = open_shortcuts(again)
     dialog.choose("devices_panel")
+    assert dialog.table.item(dialog.table.currentRow(), 0).font().bold()
     dialog.reset.click()
+    assert not dialog.table.item(dialog.table.currentRow(), 0).font().bold()
     assert again.acts.devices_panel.keys == ("F7",)
     again.close()
     acts = Actions(again)
@@ -165,8 +190,33 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
 
 def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     dialog = open_shortcuts(window)
-    qtbot.keyClicks(dialog.search, "ctrl+. stop")
+    dialog.choose("stop")
+    qtbot.keyClicks(dialog.search, "page")
+    assert dialog.table.currentRow() == 0
+    assert dialog.chosen is not window.acts.stop
+    dialog.search.setText("stop")
+    dialog.choose("stop")
+    dialog.search.clear()
+    assert dialog.chosen is window.acts.stop
+    assert dialog.table.currentRow() > 0
+    qtbot.keyClicks(dialog.search, "ctrl+. STOP")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
+
+
+def test_shortcuts_are_removed_and_all_reset(window: MainWindow) -> None:
+    dialog = open_shortcuts(window)
+    dialog.search.clear()
+    for name, keys in (("devices_panel", "F7"), ("stop", "Ctrl+.")):
+        dialog.choose(name)
+        row = dialog.table.currentRow()
+        assert dialog.table.item(row, 2).text() == keys
+        assert dialog.remove.isEnabled()
+        dialog.remove.click()
+        assert (dialog.chosen.keys, dialog.table.item(row, 2).text()) == ((), "")
+        assert not dialog.remove.isEnabled()
+    dialog.reset_all.click()
+    assert (window.acts.devices_panel.keys, dialog.chosen.keys) == (("F7",), ("Ctrl+.",))
+    assert dialog.remove.isEnabled()
 
 
 def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None:
