@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import logging
 import os
@@ -21,6 +22,7 @@ from gui import app
 from gui import error_log as faults
 from gui.main_window import MainWindow
 from gui.preferences.store import Preferences
+from gui.single_instance import OpenRequest, SingleInstance
 from gui.sources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +108,22 @@ def test_window_opens_with_large_texts_and_few_imports() -> None:
     assert HEAVY & at_first_frame == set()
     assert "pyqtgraph" in later
     assert {"gui.help", "torch", "torchvision"} & later == set()
+
+
+def test_window_opens_if_an_open_one_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_instance: SingleInstance, request: OpenRequest) -> bool:
+        raise TimeoutError(f"the window for {Path(request.path).name} does not respond")
+
+    monkeypatch.setattr(builtins, "__import__", builtins.__import__)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    monkeypatch.setattr(app, "find_display_problem", lambda: None)
+    monkeypatch.setattr(SingleInstance, "forward_request", refuse)
+    monkeypatch.setattr(app, "_show_window", lambda request, _instance: len(Path(request.path).name))
+    assert app.main("flowers") == len("flowers")
+    message = "footplate: opening another window, since the window for flowers does not respond.\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.fixture

@@ -42,8 +42,12 @@ def test_first_frame_has_its_final_layout(qtbot: QtBot) -> None:
     qtbot.addWidget(window)
     section = window.form.sections[0]
     overlaps = PaintedOverlaps(section.summary, section.button)
+    actions = window.acts.needing_pages
+    assert {action.disabled_reason for action in actions} == {"Footplate is still starting"}
     with qtbot.waitSignal(window.completed):
         window.show()
+    assert window.acts.hosts in actions
+    assert window.acts.hosts.ready
     qtbot.waitUntil(lambda: bool(overlaps.found))
     assert not any(overlaps.found)
     window.close()
@@ -164,6 +168,7 @@ def test_f6_returns_to_the_last_widget_of_a_pane(open_window: OpenWindow, qtbot:
 
 def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
+    assert window.focusWidget() is window.train.welcome.sample
     window.resize(1280, 800)
     window.acts.devices_panel.setChecked(True)
     job = create_sample_job().with_fields(strategy="ddp", devices=(CPU, CPU))
@@ -180,7 +185,14 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     assert restored.workspace.devices.selection() == (CPU, CPU)
     assert restored.message.text() == "first second"
     restored.close()
-    assert open_window().message.text() == ""
+    third = MainWindow()
+    qtbot.addWidget(third)
+    third.header.tabs.setCurrentIndex(MONITOR)  # whose page doesn't exist yet
+    with qtbot.waitSignal(third.completed):
+        third.show()
+    assert third.message.text() == ""
+    assert third.pages.currentWidget() is third.workspace.monitor
+    third.close()
 
 
 def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow) -> None:

@@ -13,6 +13,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.advice.advice_format import describe_measurement
+from gui.advice.answer_view import NO_PREDICTION
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
 from gui.style import theme
@@ -173,6 +174,23 @@ def test_advice_page_shows_remedies_if_nothing_fits(page: AdvicePage) -> None:
     assert page.view.remarks.text() == "Use a batch of 8."
     assert not page.use.isEnabled()
     assert page.view.table.isColumnHidden(ENERGY)
+
+
+def test_advice_page_replaces_an_answer(page: AdvicePage) -> None:
+    page.child.done.emit(an_answer(remedies=("Use a batch of 8.",)))
+    view = page.view
+    assert view.fitting.body.text() == "Use a batch of 8."
+    assert view.count.text() == "3 of 9 candidates were tried; fastest first"
+    view.fold.click()
+    assert view.left_out.isVisible()
+    view.show_answer(an_answer(table=(), fits=False, sentence="Nothing fits.", is_cached=True), 2)
+    assert view.count.text() == "0 of 9 candidates were tried"
+    shown = (view.more, view.table, view.fitting, view.fold, view.left_out)
+    assert [widget.isVisible() for widget in shown] == [False, False, False, True, False]
+    assert view.machines.body.text() == NO_PREDICTION
+    view.show_answer(an_answer(left_out=(), is_cached=True), 1)
+    assert not view.machines.isVisible()
+    assert not view.fold.isVisible()
 
 
 def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.notices import NoticeSettings, save_notices, settings_file
-from gui.alerts.run_notifications import RunNotifications
+from gui.alerts.run_notifications import RunNotifications, make_sample_notice
 from gui.alerts.view import AlertsView
 from tests.gui.alerts.conftest import AlertsRecorder
 from tests.gui.monitor.conftest import sampler_options as sampler_options  # noqa: PLC0414  (a fixture)
@@ -46,6 +46,8 @@ def test_settings_button_leads_to_the_settings(view: AlertsView, qtbot: QtBot) -
 
 def test_trial_runs_command_with_sample_values(notifications: RunNotifications, qtbot: QtBot) -> None:
     settings = NoticeSettings(desktop=False, command='echo "$FOOTPLATE_NOTICE of $FOOTPLATE_NAME, $FOOTPLATE_BEST"')
+    sample = make_sample_notice(settings)
+    assert (sample.title, sample.text) == (sample.variables["FOOTPLATE_TITLE"], sample.variables["FOOTPLATE_TEXT"])
     save_notices(settings)
     with qtbot.waitSignal(notifications.delivery.done):
         notifications.test.click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -15,6 +16,7 @@ from gui.alerts.cards import AlertBanner, AlertCard
 from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, describe_rule
 from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
+from gui.alerts.watcher import Alerts
 from gui.style import theme
 from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
@@ -209,6 +211,11 @@ def test_view_shows_messages_and_test_result(view: AlertsView, watched: AlertsRe
     assert "Sent." in join_visible_texts(view)
 
 
+def test_view_shows_the_problem_of_damaged_rules(show_widget: ShowWidget, tmp_path: Path) -> None:
+    (tmp_path / "alerts.json").write_text("{")
+    assert "damaged" in join_visible_texts(show_widget(AlertsView(Alerts(folder=tmp_path))))
+
+
 @pytest.mark.parametrize(("width", "in_columns"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])
 def test_view_layout_by_width(
     view: AlertsView, watched: AlertsRecorder, qtbot: QtBot, width: int, in_columns: bool
@@ -231,3 +238,6 @@ def test_history_columns_follow_text_size(view: AlertsView) -> None:
     theme.choose("system", 200)
     for number, column in enumerate(COLUMNS[:WHAT]):
         assert table.columnWidth(number) - table.fontMetrics().horizontalAdvance(column.longest_text) == 26
+    assert {row.on.width() for row in view.rows.values()} == {
+        max(row.on.sizeHint().width() for row in view.rows.values())
+    }

@@ -229,6 +229,14 @@ def test_hosts_are_evaluated_separately(watched: AlertsRecorder) -> None:
     assert watched.alerts.devices == {}
 
 
+def test_devices_follow_the_numbers_of_gpus(watched: AlertsRecorder) -> None:
+    changes: list[dict[str, str]] = []
+    watched.alerts.changed.connect(lambda: changes.append({**watched.alerts.devices}))
+    for number in (1, 1, 0):
+        watched.feed(gpu(0, cuda_index=number))
+    assert changes == [{UUIDS[0]: "GPU 1"}, {UUIDS[0]: "GPU 0"}]
+
+
 def test_rule_covers_chosen_devices(watched: AlertsRecorder) -> None:
     watched.set("temperature", devices=(UUIDS[1],))
     watched.feed(make_hot_gpu(), gpu(1, temperature_c=95.0, slowdown_c=90.0), seconds=11)

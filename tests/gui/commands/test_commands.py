@@ -81,6 +81,8 @@ def test_commands_of_the_open_run_follow_it(open_window: OpenWindow, qtbot: QtBo
         window.commands.menus.runs.actions()[position].trigger()
         assert window.workspace.session.run.path == run.path
         assert [action.ready for action in run_actions] == [True] * 5
+    acts.fork.trigger()
+    qtbot.waitUntil(lambda: "“second”" in window.message.text())  # it has no checkpoint
     views = []
     for action in (acts.evaluate_run, acts.predict_with_run, acts.convert_run):
         action.trigger()

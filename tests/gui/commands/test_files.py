@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QGuiApplication, QTextOption
+from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.devices import CPU
 from engine.contract.job import load_job, save_job
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
-from gui.commands.about import list_packages
+from gui.commands import report
+from gui.commands.about import AboutDialog, list_packages, read_license_text
 from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
@@ -36,7 +39,10 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     assert window.message.findChild(IconLabel).accessibleName() == "Information"
     saved = load_job(tmp_path / "job.toml")[0]
     assert (saved.training.epochs, saved.data.dataset) == (7, str(paths.sample_dataset()))
+    window.commands.preferences.set("default_devices", "cpu")
+    window.workspace.devices.set_selection((CPU, CPU))
     window.acts.clear_form.trigger()
+    assert window.workspace.devices.selection() == (CPU,)
     assert form.values()["dataset"] == ""
     assert not window.acts.train.ready
     save_job(saved.with_fields(epochs=9), tmp_path / "other.toml")
@@ -126,6 +132,39 @@ def test_report_names_the_failure_of_its_command(
     dialog.close()
 
 
+def test_report_of_command_is_shown_and_saved(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "made.zip", "w") as made:
+        made.writestr("report/doctor.txt", "All is well.")
+        made.writestr("report/window.log", "Nothing yet.")
+    command = tmp_path / "python"
+    command.write_text(f'#!/bin/sh\n[ "$*" = "-m footplate doctor --report $5" ] && cp {tmp_path}/made.zip "$5"\n')
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+    dialog = show_widget(ReportDialog())
+    assert not dialog.save.isEnabled()
+    qtbot.waitUntil(dialog.save.isEnabled)
+    shown = [dialog.text.toPlainText()]
+    dialog.files.setCurrentRow(1)
+    assert [*shown, dialog.text.toPlainText()] == ["All is well.", "Nothing yet."]
+    dialog.write(tmp_path / "report.zip")
+    assert (tmp_path / "report.zip").read_bytes() == (tmp_path / "made.zip").read_bytes()
+
+
+def test_endless_report_command_is_ended(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(report, "_REPORT_TIMEOUT_S", 0)
+    dialog = show_widget(ReportDialog())
+    qtbot.waitUntil(lambda: "The command failed" in dialog.problem.text())
+    dialog.cancel.click()
+    assert not dialog.isVisible()
+
+
 def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:
     write_run(8, name="night shift")
     window = open_window()
@@ -166,6 +205,19 @@ def test_about_lists_installed_packages_with_licenses() -> None:
     assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
     assert "BSD" in found["msgspec"].license
     assert sum(bool(package.license) for package in found.values()) > len(found) // 2
+
+
+def test_about_shows_the_license_of_the_selected_package(show_widget: ShowWidget) -> None:
+    parent = show_widget(QWidget())
+    dialog = show_widget(AboutDialog(parent))
+    packages = list_packages()
+    for row in (0, len(packages) - 1):
+        if row:
+            dialog.table.selectRow(row)
+        cells = [dialog.table.item(row, column).text() for column in range(3)]
+        assert cells == [packages[row].name, packages[row].version, packages[row].license or "not stated"]
+        assert dialog.text.toPlainText() == read_license_text(packages[row].name)
+    assert packages[0].version in dialog.findChild(QLabel).text()
 
 
 @pytest.mark.long
@@ -211,6 +263,8 @@ def test_edited_script_is_submitted(
     dialog.discard.click()
     assert "--account=vision" in dialog.script.toPlainText()
     assert "# mine" not in dialog.script.toPlainText()
+    dialog.setup.setPlainText("module load cuda")
+    assert "\nmodule load cuda\n" in dialog.script.toPlainText()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

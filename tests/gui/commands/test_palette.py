@@ -16,6 +16,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, create_run_entries, find_entries
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
+from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget
 
 MANY = 5000
@@ -53,6 +54,7 @@ def test_palette_ranks_matches_in_any_order() -> None:
         entry("resnet50 run", "Model"),
     ]
     assert titles(entries, "run") == ["Run folder", "Show run", "resnet50 run", "Resume run", "Overrun", "Compare"]
+    assert titles([*entries, entry("Run", "Model", disabled_reason="Off")], " RUN ")[0] == "Run"
     assert titles(entries, "OLD  run") == titles(entries, "run old") == ["Run folder"]
     assert titles(entries, "model 50") == ["resnet50 run"]
     assert titles(entries, "nothing of this") == []
@@ -145,6 +147,10 @@ def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> N
     assert type_into(palette, qtbot, "stop")[0] == "Stop"
     spoken = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
     assert spoken == "Stop, Command, Ctrl+., Nothing is running"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Down)
+    texts = ("Command", "Ctrl+.", "Unavailable: Nothing is running", "Stop")
+    assert describe_painting(palette.list).startswith(", ".join(f"“{text}” muted" for text in texts))
+    qtbot.keyClick(palette.field, Qt.Key.Key_Up)
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert palette.isVisible()
     assert palette.hint.text() == "Nothing is running"

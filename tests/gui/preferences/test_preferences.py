@@ -117,6 +117,8 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows["theme"].editor.set_value("dark")
     assert theme.is_dark()
     assert window.acts.schemes[2].isChecked()
+    window.acts.light_theme.trigger()
+    assert (rows["theme"].editor.value(), theme.is_dark()) == ("light", False)
     rows["text_percent"].editor.set_value(150)
     rows["text_percent"].commit()
     assert QApplication.font().pointSizeF() == pytest.approx(1.5 * before)
