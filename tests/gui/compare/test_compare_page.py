@@ -63,6 +63,9 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     }
     assert {key for key, style in styles.items() if style.smooth} == {"loss", "accuracy", "images_per_second"}
     assert {key for key, style in styles.items() if style.markers} == {key for key in styles if "validation" in key}
+    for key in ("images_per_second", "learning_rate"):
+        page.curves.plots[key].redraw()
+        assert page.curves.plots[key].vertical_range[0] <= 0
     assert count_points(page, "loss") == {"1": 40, "2": 60, "3": 20}
     assert count_points(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)

@@ -95,6 +95,20 @@ def test_rows_mark_best_values() -> None:
     assert row(table, "Speed").best == frozenset()
 
 
+def test_rows_mark_highest_speed_and_format_energy() -> None:
+    def change(event: AnyEvent) -> None:
+        make_power_change(60_000.0)(event)
+        if isinstance(event, StepMetrics):
+            event.images_per_second /= steps
+
+    runs = []
+    for steps in (40, 80):
+        runs.append(load_run(make_run(steps, "completed", change), len(runs)))
+    table = create_rows(runs)
+    assert row(table, "Speed").best == {0}
+    assert row(table, "Energy").texts == ("50.00 Wh", "117 Wh")
+
+
 def make_custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
     """Return a run of a custom task per element of `metrics_of_run`, loaded for the comparison.
 

@@ -28,6 +28,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.page import DatasetPage
+from tests.support.painted import describe_painting
 from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget, is_right_of
 
@@ -218,6 +219,11 @@ def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot:
         examples.setCurrentRow(1)
         heights.append(examples.item(0).sizeHint().height())
     assert heights[0] == heights[1] == heights[3] > heights[2]
+    bare = ExampleList(96, strip=strip, captions=False)
+    qtbot.addWidget(bare)
+    bare.show_examples(named)
+    assert bare.item(0).sizeHint().height() < heights[0]
+    assert bare.isWrapping() is not strip
     image = examples.image(0).toImage()
     colors = {image.pixelColor(x, 20).name() for x in range(image.width())}
     assert (image.width(), colors) == (96, {"#ff0000", "#0000ff"})  # enlarged images stay sharp
@@ -234,7 +240,14 @@ def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot:
 
 def test_examples_leave_unreadable_image_empty(page: DatasetPage) -> None:
     assert page.examples.image(2).isNull()
-    assert not page.examples.grab().isNull()
+    assert "“✖” error" in describe_painting(page.examples)
+    page.show_augmented(True)
+    painted = describe_painting(page.examples)
+    assert "error" not in painted
+    assert "“ash” text" in painted
+    assert "accent" not in painted
+    page.examples.setCurrentRow(0)
+    assert "accent" in describe_painting(page.examples)
 
 
 def test_dataset_page_closes_on_escape(page: DatasetPage, qtbot: QtBot) -> None:
@@ -246,8 +259,44 @@ def test_dataset_page_closes_on_escape(page: DatasetPage, qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize("report", [None, DatasetReport(folder="/data", format="")])
 def test_dataset_page_without_dataset_is_empty(page: DatasetPage, report: DatasetReport | None) -> None:
+    assert page.subtitle.text()
     page.show_report(report)
-    assert page.title.text() == "Dataset"
+    assert (page.title.text(), page.subtitle.text()) == ("Dataset", "")
+    assert not page.examples.isVisible()
+    page.show_report(REPORT)
+    assert page.examples.isVisible()
+    assert page.problems.text() == "Ash is frequent. Balance the classes."
+
+
+def test_dataset_page_forgets_images_and_notice_of_other_reports(page: DatasetPage) -> None:
+    page.show_augmented(True)
+    page.renderer.progress.emit(make_preview(0, 1, "green"))
+    page.show_notice("Look here.")
+    page.show_report(REPORT)
+    assert (page.examples.is_awaited(0), page.notice.isVisible()) == (False, True)
+    page.show_report(structs.replace(REPORT, title="folders"))
+    assert (page.examples.is_awaited(0), page.notice.isVisible()) == (True, False)
+
+
+def test_dataset_page_keeps_available_choices(page: DatasetPage) -> None:
+    def choices() -> tuple[str, str]:
+        return page.classes.currentText(), page.epoch_choice.currentText()
+
+    page.classes.setCurrentText("birch")
+    page.epoch_choice.setCurrentIndex(3)
+    page.show_report(structs.replace(REPORT, title="folders"))
+    assert choices() == ("birch", "as augmented in epoch 3")
+    page.set_job(Job.from_fields(epochs=2))
+    assert choices() == ("birch", "as they are")
+    page.set_job(Job.from_fields(epochs=1))
+    assert page.epoch_choice.isVisible()
+    page.show_report(structs.replace(REPORT, examples=REPORT.examples[2:]))
+    assert choices() == ("All classes", "as they are")
+    widgets = (page.classes, page.epoch_choice, page.examples, page.empty_text)
+    assert [widget.isVisible() for widget in widgets] == [False, False, True, False]
+    page.show_report(structs.replace(REPORT, examples=()))
+    assert [widget.isVisible() for widget in widgets] == [False, False, False, True]
+    assert page.empty_text.text() == "This folder has no examples to show."
 
 
 def test_dataset_page_asks_how_to_read_an_unclear_folder(page: DatasetPage) -> None:

@@ -16,7 +16,9 @@ from gui.devices.rows import DeviceRow
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
+from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget, find_button
 
 
@@ -186,6 +188,36 @@ def test_cpu_counts_once_per_worker(panel: DevicesPanel, check: FindBox, qtbot: 
         check("CPU").setChecked(False)
     assert panel.selection() == ()
     assert not workers.isVisible()
+
+
+def test_row_has_the_color_of_its_device(panel: DevicesPanel, check: FindBox) -> None:
+    for second in range(3):
+        show_snapshot(panel, snapshot(gpu(0), gpu(1), time=1_700_000_000.0 + second))
+    colors = [theme.device_color(uuid) for uuid in UUIDS[:2]]
+    assert colors[0] != colors[1]
+    for name, color, other in (("GPU 1", *colors), ("GPU 0", *colors[::-1])):
+        row = row_of(check(name))
+        for painted in (describe_painting(row.graph), describe_painting(row.bar)):
+            assert color in painted
+            assert other not in painted
+
+
+def test_rows_follow_gpus_that_come_and_go(panel: DevicesPanel, qtbot: QtBot) -> None:
+    def visible() -> list[str]:
+        boxes = [box for box in panel.findChildren(QCheckBox) if box.isVisible()]
+        return [box.text() for box in sorted(boxes, key=lambda box: box.mapTo(panel, QPoint()).y())]
+
+    show_snapshot(panel, snapshot(gpu(0), gpu(2, cuda_index=2)))
+    panel.set_selection((UUIDS[2],))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1), gpu(2, cuda_index=2), time=1_700_000_001.0))
+    qtbot.waitUntil(lambda: visible() == ["GPU 0", "GPU 1", "GPU 2", "CPU"])
+    assert panel.selection() == (UUIDS[2],)
+    show_snapshot(panel, snapshot(gpu(0), gpu(2, cuda_index=2), time=1_700_000_002.0))
+    qtbot.waitUntil(lambda: visible() == ["GPU 1", "GPU 2", "CPU"])
+    busy = gpu(0, processes=held_by("anna", 1 << 30))
+    show_snapshot(panel, snapshot(busy, gpu(2, cuda_index=2), time=1_700_000_003.0))
+    find_button(panel, "Free").click()
+    assert panel.selection() == (UUIDS[2],)
 
 
 def test_default_is_first_idle_gpu(panel: DevicesPanel) -> None:

@@ -60,7 +60,9 @@ def test_batch_page_suggests_fast_enough_size(page: BatchPage, qtbot: QtBot) -> 
 
 
 def test_batch_page_selects_clicked_size_that_fits(page: BatchPage, qtbot: QtBot) -> None:
+    page.child.done.emit(BatchFound(trials=(a_trial(4, None),), largest=None, knee=None, why="None fits.", remedy=""))
     page.child.done.emit(FOUND)
+    assert (page.why.isVisible(), page.no_result.isVisible()) == (True, False)
     position = page.table.visualItemRect(page.table.item(0, 0)).center()
     qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=position)
     assert page.chosen() == 64
@@ -75,6 +77,7 @@ def test_batch_page_shows_remedy_if_nothing_fits(page: BatchPage) -> None:
         BatchFound(trials=(a_trial(4, None),), largest=None, knee=None, why="None fits.", remedy="Use smaller images.")
     )
     assert page.no_result.text() == "None fits. Use smaller images."
+    assert not page.why.isVisible()
     assert not page.use.isEnabled()
     assert not page.plot.isVisible()
 
