@@ -263,6 +263,11 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
     for done in (0, 3):
         filled.card.show_progress(done, 10)
         assert (bar.value(), bar.maximum(), bar.isVisibleTo(filled)) == (done, 10, True)
+    card = filled.card
+    assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False] * 3
+    card.show_report(msgspec.structs.replace(REPORT, classes=()))
+    assert not bar.isVisibleTo(filled)
+    assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False, True, True]
 
 
 def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:
@@ -380,6 +385,7 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
 def test_step_shows_its_worst_problem_once_it_has_started(styled: QApplication, qtbot: QtBot) -> None:
     steps, done = StepList(), dict.fromkeys(("Data", "Recipe", "Devices"), "fine")
     qtbot.addWidget(steps)
+    icons: set[int] = set()
     problems = [
         Problem(field, message, "", severity)
         for field, message, severity in (
@@ -393,8 +399,14 @@ def test_step_shows_its_worst_problem_once_it_has_started(styled: QApplication, 
     ):
         steps.show_steps(problems, done, working, to_do)
         assert steps.states == {"Data": state, "Recipe": "attention", "Devices": "attention"}
+        icons.add(steps.lines["Data"].icon().cacheKey())
+    assert len(icons) == 3
     assert [steps.lines[step].text() for step in done] == ["Data: y", "Recipe: b", "Devices: c"]
     assert [steps.lines[step].toolTip().split("\n") for step in ("Recipe", "Devices")] == [["b", "a"], ["c"]]
+    steps.show_steps([], done, {}, {})
+    assert set(steps.states.values()) == {"done"}
+    assert {line.toolTip() for line in steps.lines.values()} == {"fine"}
+    assert steps.lines["Recipe"].accessibleDescription().endswith(": fine")
 
 
 def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: QtBot) -> None:

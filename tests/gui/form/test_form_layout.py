@@ -133,6 +133,9 @@ def test_unavailable_weights_are_reported_below_the_model(form: JobForm, qtbot: 
     form.body.show_problems([warning])
     assert form.rows["pretrained"].problem_label.isVisible()
     assert not form.body.section(METHOD).is_open
+    form.body.show_problems([Problem(name, "It is unusual.", "", "warning") for name in ("recipe", "seed")])
+    assert [section.title for section in form.sections if section.is_open] == [METHOD]
+    form.body.section(METHOD).set_open(False)
     form.body.show_problems([Problem("strategy", "It needs two devices.")])
     assert form.body.section(METHOD).is_open
     assert not form.rows["pretrained"].problem_label.isVisible()

@@ -275,6 +275,7 @@ def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
     qtbot.keyClick(recipe_dialog.name, Qt.Key.Key_Return)
     assert "built-in recipe" in recipe_dialog.problem.text()
     recipe_dialog.name.clear()
+    assert not recipe_dialog.problem.isVisible()
     qtbot.keyClicks(recipe_dialog.name, "Flowers")
     qtbot.keyClicks(recipe_dialog.about, "For the greenhouse.")
     qtbot.keyClick(recipe_dialog.about, Qt.Key.Key_Return)
@@ -306,6 +307,10 @@ def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: Qt
             assert save.text() == "Replace"
             known = load_recipes().get("mine")
             assert known.set["epochs"] == 8
+            recipe_dialog.name.setText("Mine too")
+            assert save.text() == "Save"
+            recipe_dialog.name.setText("Mine")
+            save.click()
             save.click()
         qtbot.waitUntil(lambda: not any(one.isVisible() for one in inspected.findChildren(RecipeDialog)))
     replaced = load_recipes().get("mine")
@@ -317,7 +322,8 @@ def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: Qt
     recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
     assert "Learning rate" in recipe_dialog.problem.text()
     assert load_recipes().get("other") is None
-    recipe_dialog.reject()
+    recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Cancel).click()
+    assert not recipe_dialog.isVisible()
 
 
 def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separate_home: Path) -> None:
@@ -333,6 +339,7 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     editor.rename.trigger()
     recipe_dialog = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
     assert recipe_dialog.name.text() == "First"
+    assert not recipe_dialog.about.isVisible()
     recipe_dialog.name.setText("Second")
     recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
     inspected.validate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PySide6.QtWidgets import QComboBox
 from pytestqt.qtbot import QtBot
 
 import resources
@@ -34,8 +35,16 @@ def test_fields_depend_on_the_task(form: JobForm) -> None:
     tasks = {task.id: set(task.fields) for task in form.catalogue.tasks}
     task_fields = set().union(*tasks.values())
     assert {"mixup", "ignore_value", "points"} <= task_fields
+    losses = {task.id: task.losses for task in form.catalogue.tasks if task.losses}
+    assert len(set(losses.values())) > 1
+    box = form.rows["loss"].editor.control
+    assert isinstance(box, QComboBox)
     for task, fields in tasks.items():
         form.set_field("task", task)
+        if task in losses:
+            assert tuple(box.itemData(place) for place in range(box.count())) == losses[task]
+            assert form.field_value("loss") in losses[task]
+            form.set_field("loss", losses[task][-1])
         visible = {name for name in task_fields if form.rows[name].has_effect}
         assert visible <= fields
         assert fields - visible <= {"encoder", *DROPOUT_FIELDS}  # these also depend on the model

@@ -129,6 +129,12 @@ def test_model_of_the_user_stays_and_reset_leads_back(new_form: JobForm, network
     new_form.validate()
     assert new_form.field_value("model") == "resnet18"
     assert new_form.rows["model"].note.text() == ""
+    defaults = [new_form.rows["model"].standard]
+    for devices in (("cpu",), GPU):
+        new_form.set_devices(devices)
+        new_form.validate()
+        defaults.append(new_form.rows["model"].standard)
+    assert defaults == ["resnet50", LITE, "resnet50"]
     new_form.rows["model"].reset.click()
     qtbot.waitUntil(lambda: new_form.rows["model"].note.text().endswith("download.pytorch.org can't be reached"))
     assert chosen(new_form)[0] == LITE
