@@ -91,6 +91,19 @@ def test_threshold_position(two: TwoPlots) -> None:
     assert find_rows(two.image(), RED) == []
 
 
+def test_crosshair_is_drawn_in_every_plot(two: TwoPlots) -> None:
+    images = [two.image(0), two.image(1)]
+    two.group.set_cursor(50.0)
+    for number, before in enumerate(images):
+        plot, image = two.plots[number], two.image(number)
+        box = plot._view.box
+        column = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), 0)).x()
+        changed = [y for y in range(image.height()) if image.pixel(column, y) != before.pixel(column, y)]
+        assert len(changed) > 0.3 * box.height  # the line is dashed
+    two.group.set_cursor(None)
+    assert [two.image(0), two.image(1)] == images
+
+
 def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
     group = PlotGroup("elapsed")
     plot = LinePlot("Temperature", group)

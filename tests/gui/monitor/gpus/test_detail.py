@@ -44,6 +44,29 @@ def test_detail_values_have_meanings() -> None:
         assert figures[quantity.id].text.startswith(quantity.write(value).removesuffix(f" {quantity.unit}"))
 
 
+def test_detail_marks_memory_errors_that_need_attention() -> None:
+    ecc = Ecc(enabled=False, corrected=1, uncorrected=2, total_corrected=3, total_uncorrected=4)
+    for retired, alarming in (
+        (RetiredMemory(pages_double_bit=1, pages_pending=True, rows_pending=False), {"pages_pending"}),
+        (RetiredMemory(pages_pending=False, rows_pending=True, rows_failed=True), {"rows_pending", "rows_failed"}),
+    ):
+        gpu = full_gpu(ecc=ecc, retired=retired)
+        groups = list_groups(make_watched_gpu(gpu), make_current_reader(gpu), None)
+        (group,) = (group for group in groups if group.title == "Memory errors")
+        assert {figure.id for figure in group.figures if figure.alarming} == alarming | {"uncorrected"}
+
+
+def test_detail_counts_energy_from_the_reset_on(watching: Watching) -> None:
+    open_detail(watching, full_gpu(energy_j=1e6))
+    texts = []
+    for second, joules in ((60, 1.04e6), (90, 1.05e6)):
+        watching.deliver(full_gpu(energy_j=joules), at=second)
+        texts.append(read_descriptions(watching)["Power and heat"])
+        watching.page.gpus.detail.reset.click()
+    assert "40.0 kJ" in texts[0]
+    assert "10.0 kJ" in texts[1]
+
+
 def test_detail_shows_all_groups(watching: Watching) -> None:
     gpu = full_gpu(
         throttled=("power_cap", "thermal"),

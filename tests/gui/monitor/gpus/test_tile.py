@@ -55,7 +55,8 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
     expected = {
         "Utilization": "87%", "Power": "512 of 700 W", "GPU temp.": "61 °C", "SM clock": "1,755 of 1,980 MHz",
         "PCIe 4 ×16": "↓ 1.20 ↑ 0.40 GB/s", "NVLink ×3": "↓ 12.00 ↑ 4.00 GB/s", "SMs active": "64%", "Fan": "35%",
-        "Memory": "41.0 of 141.0 GiB", "Memory temp.": "70 °C",
+        "Memory": "41.0 of 141.0 GiB", "Memory temp.": "70 °C", "Memory clock": "3,201 of 3,201 MHz", "Encoder": "0%",
+        "Decoder": "12%", "Tensor": "22%", "Memory bandwidth": "31%",
     }  # fmt: skip
     assert expected.items() <= figures(tile).items()
     assert "Power 512 of 700 W" in tile.accessibleDescription()
@@ -250,12 +251,16 @@ def test_watched_gpus_mark_silent_hosts() -> None:
     remote = snapshot(full_gpu(0), time=START)
     stuck = snapshot(full_gpu(3), time=START, status="not_answering", message="NVML does not answer.")
     found = list_watched_gpus(
-        {"ws2": remote, "": here, "ws3": stuck}, {"ws2": "can't be reached"}, {}, {here.gpus[0].uuid: "flowers"}
+        {"ws2": remote, "": here, "ws3": stuck},
+        {"ws2": "can't be reached"},
+        {here.gpus[0].uuid: "The first"},
+        {here.gpus[0].uuid: "flowers"},
     )
     assert [each.key for each in found] == [
         here.gpus[1].uuid, here.gpus[0].uuid, f"ws2:{remote.gpus[0].uuid}", f"ws3:{stuck.gpus[0].uuid}",
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
+    assert [each.title for each in found] == ["GPU 0", "The first", "GPU 0", "GPU 3"]
     assert [each.is_outdated for each in found] == [False, False, True, True]
     assert found[2].states[0].text == f"no data since {clock(START)}"
 

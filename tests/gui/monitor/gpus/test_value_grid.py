@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, compute_column_widths
 from gui.style import theme
+from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget
 
 FEW = tuple(LabeledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
@@ -69,6 +70,15 @@ def test_grid_paints_alarming_values_unless_faded(place: QWidget) -> None:
         image = figures.grab().toImage()
         pixels = {image.pixelColor(x, y).name() for x in range(20) for y in range(image.height())}
         assert (warning.name() in pixels) is (is_alarming and not is_faded)
+
+
+def test_grid_paints_each_value_and_its_line_in_their_colors(place: QWidget) -> None:
+    figures = put(ValueGrid(), place)
+    marked = LabeledValue("a", "A", "1 W", alarming=True, color=lambda: theme.colors().accent)
+    figures.show_figures([marked, LabeledValue("b", "B", "2 W")])
+    assert describe_painting(figures) == "“A” muted, “B” muted, “1 W” warning, “2 W” text, 1 accent"
+    figures.show_figures([LabeledValue("b", "B", "2 W")], faded=True)
+    assert describe_painting(figures) == "“B” muted, “2 W” muted"
 
 
 def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:

@@ -88,6 +88,12 @@ def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -
         "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
     }  # fmt: skip
     assert {title: cells(view, title) for title in expected} == expected
+    third = make_process(500, memory_used_bytes=None, sm_percent=None, started=NOW + 5)  # counts as 0%
+    deliver_snapshot(
+        hosts,
+        snapshot(*(make_gpu(n, processes=(use,)) for n, use in enumerate((third, first, second)))),
+    )
+    assert [cells(view, title) for title in ("GPU memory", "SM", "Running")] == [["8.0 GiB"], ["27%"], ["0 s"]]
     deliver_snapshot(hosts, make_snapshot(make_process(500, started=NOW - 2 * 86_400 - 3700)))
     assert cells(view, "Running") == ["2 d 1 h"]
 
@@ -119,6 +125,7 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
     (run,) = [line for line in lines if line.group and line.run is not None]
     assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 3 * GIB, 120.0, 300.0)
     assert (run.user, run.mine, run.running_s) == (current_user(), True, 7200)
+    assert (run.host_memory_bytes, run.kind) == (6 * GIB, "compute")
 
 
 def test_run_sm_percent_is_mean_over_gpus() -> None:
@@ -418,6 +425,8 @@ def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> 
     )
     assert view.selected() is None
     assert not view.end.isEnabled()
+    assert view.end.toolTip() == "Select a single process to end it."
+    assert [view.acts[name].ready for name in ("copy", "command")] == [True, False]
     qtbot.keyClick(view.tree, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     lines = [line.split("\t") for line in QGuiApplication.clipboard().text().splitlines()]
     assert [line[:3] for line in lines] == [
@@ -427,6 +436,12 @@ def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> 
     ]
     assert lines[0][-1] == "Command"
     assert lines[1][-1] == "python3 train.py --number 6"
+    view.tree.clearSelection()
+    choose(view, 0)
+    view.acts["command"].trigger()
+    assert QGuiApplication.clipboard().text() == "python3 train.py --number 6"
+    view.tree.clearSelection()
+    assert [view.acts[name].ready for name in ("copy", "command")] == [False, False]
 
 
 def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -164,6 +165,8 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
         (a_line(), False, ""),
         (a_line(), True, "container"),
         (a_line(started=None), False, "Its start time is unknown"),
+        (replace(a_line(started=None), group=True), False, "Choose one of the processes under it."),
+        (replace(a_line(), host="ws2", host_title="workstation 2"), True, "Runs on workstation 2"),
         (a_line(user="alice"), False, "Belongs to alice"),
         (a_line(user=None), False, "an unknown user"),
     ],

@@ -165,10 +165,14 @@ def test_matrix_shows_known_affinities(hosts: Hosts, view: TopologyView) -> None
     assert [cell(view, row, 5) for row in range(3)] == ["0-7", "–", "–"]
 
 
-def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
+def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     deliver_snapshot(hosts, machine(3, Topology((*make_topology(2, nvlinks=4).pairs, GpuPair(one=1, other=2)), ())))
     assert [cell(view, row, 2) for row in range(3)] == ["–", "–\nunknown", ""]
     unknown = [cell(view, row, 2, Qt.ItemDataRole.ToolTipRole) for row in range(2)]
+    qtbot.waitUntil(lambda: "number of NVLinks" in join_visible_texts(view))
+    legend = join_visible_texts(view)
+    assert "–" not in legend.splitlines()
+    assert "neither can read" not in legend
     assert unknown[0] == unknown[1].replace("GPU 1", "GPU 0") != cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
 
 
@@ -210,6 +214,7 @@ def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
 def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:
     deliver_snapshot(hosts, machine(16, make_topology(16, nvlinks=18)))
     assert cell(view, 0, 15) == "NV18"
+    assert view.table.width() <= view.width()
     tight, lines = view.table.rowHeight(0), view.table.fontMetrics().height()
     assert view.table.height() > view.table.horizontalHeader().height() + 16 * tight  # room for the scroll bar
     view.resize(2400, 900)
@@ -262,6 +267,7 @@ def test_view_offers_other_host(hosts: Hosts, view: TopologyView) -> None:
     hosts.add("ws2")
     deliver_snapshot(hosts, machine(2, make_topology(2, nvlinks=4)))
     assert not view.host.isVisible()
+    assert view.table.columnWidth(0) < view.width() / 3
     deliver_snapshot(
         hosts, msgspec.structs.replace(machine(4, make_topology(4, path="PIX")), host="workstation 2"), host="ws2"
     )
