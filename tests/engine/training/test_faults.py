@@ -13,8 +13,9 @@ from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
-from engine.data.datasets.images import DatasetError
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.models.base import TaskError
+from engine.processes.requests import RequestError
 from engine.strategies.base import StrategyError
 from engine.strategies.memory import DoesNotFit
 from engine.training.faults import classify, explain
@@ -47,6 +48,7 @@ def _spec(job: Job) -> WorkerSpec:
             "Give all of them the same dtype",
         ),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y can't be used: Permission denied"),
+        (OSError(28, "No space left on device", "/x/y"), "The disk of /x/y is full"),
         (DoesNotFit(1), "even with a single image at a time"),
         (DoesNotFit(2), "even with the 2 images that BatchNorm needs at a time"),
         (RuntimeError("NCCL error: unhandled\nLast error:\nno GID index"), "The error at step 12: no GID index"),
@@ -63,6 +65,7 @@ def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text:
     [
         NotFinite(5, "The loss", has_checkpoint=True), TaskError("model", "No such weights.", "Train from scratch."),
         DatasetError([Problem("dataset", "No images.", "Add some.")]), StrategyError("It needs two GPUs."),
+        UnreadableImage("train/a.png", "it is truncated"), RequestError(Problem("", "No model.", "Choose one.")),
     ],
 )  # fmt: skip
 def test_cause_keeps_messages_that_explain_themselves(job: Callable[..., Job], error: Exception) -> None:

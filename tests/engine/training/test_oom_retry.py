@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import OptimizerStep
-from engine.strategies.base import ResolvedJob
+from engine.strategies.base import ResolvedJob, StepResult
 from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, ResilientStep
@@ -21,12 +21,14 @@ from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
 
-def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Event], nn.Module]:
+def make_stepper(
+    job: Job, *layers: nn.Module, strategy_class: type[SingleDevice] = SingleDevice
+) -> tuple[ResilientStep, list[Event], nn.Module]:
     """Return an object that performs training steps, the list of the events that it emits, and the model.
 
     The model consists of `layers`, followed by a linear layer.
     """
-    strategy = SingleDevice(make_worker_spec(job))
+    strategy = strategy_class(make_worker_spec(job))
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 2))
     strategy.wrap(model, make_classification_objective(), (3, 2, 2), ResolvedJob(job))
     events: list[Event] = []
@@ -46,8 +48,12 @@ def test_step_raises_after_too_many_skips_in_a_row() -> None:
     assert [result is None for result in results] == [batch is bad for batch in batches]
     assert len(events) == 2 * SKIPS
     assert int(model.get_buffer("0.num_batches_tracked")) == 1
-    with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row"):
+    with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row") as raised:
         stepper.step(bad, len(batches) + 1)
+    assert raised.value.step == len(batches) + 1
+    assert "No checkpoint has been saved yet." in str(raised.value)
+    numbers = [re.findall(r"step (\d+):", event.message) for event in events if isinstance(event, Warned)]
+    assert numbers == [[str(number)] for number, batch in enumerate(batches, 1) if batch is bad]
 
 
 def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
@@ -67,6 +73,20 @@ def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
     (warning,) = (event for event in events if isinstance(event, Warned))
     assert warning.code == "out_of_memory"
     assert re.findall(r"[\d,]+", warning.message)[:4] == ["1,234", "2", "3", ","], "step, parts and images"
+
+
+def test_step_that_has_updated_the_weights_is_not_repeated() -> None:
+    class RunsOutAfterwards(SingleDevice):
+        def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+            super().step(batch, optimizer_step)
+            raise torch.OutOfMemoryError("full")
+
+    stepper, events, model = make_stepper(Job.from_fields(batch_size=4), strategy_class=RunsOutAfterwards)
+    before = model.get_parameter("1.weight").clone()
+    with pytest.raises(torch.OutOfMemoryError):
+        stepper.step(batch_of(1.0), 1)
+    assert not torch.equal(model.get_parameter("1.weight"), before)
+    assert events == []
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])

@@ -11,6 +11,7 @@ from PIL import Image
 
 from engine.contract.dataset import PreviewImage, PreviewRequest
 from engine.data.datasets.images import ImageSet
+from engine.models.base import TaskError
 from engine.tasks.registry import TASKS
 from engine.training import preview
 from tests.engine.training.task_jobs import task_job
@@ -28,6 +29,8 @@ def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch:
     for each in shown:
         pixels = np.asarray(Image.open(BytesIO(each.png))).astype(int)
         assert np.abs(pixels - train.load(each.sample, 16, 3).permute(1, 2, 0).numpy()).max() <= 1
+    with pytest.raises(TaskError, match="No transforms are listed"):
+        preview.render(PreviewRequest(job.with_fields(augmentation="own"), samples), shown.append)
     monkeypatch.setattr(preview, "MAX_PREVIEW_SIDE", 8)
     assert preview.render(PreviewRequest(job.with_fields(mirror="auto", epochs=1), (3,)), shown.append)
     assert (shown[-1].size, Image.open(BytesIO(shown[-1].png)).size) == (16, (8, 8))

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import EventsLost, LogLine, Phase, PhaseChanged, StepMetrics
+from engine.contract.events import EventsLost, Failed, LogLine, Phase, PhaseChanged, StepMetrics, Warned
+from engine.contract.job import Job
 from engine.contract.protocol import Adjust, CheckpointNow, Frames, Pause, SaveElsewhere, Stop
-from engine.contract.worker import FROM_WORKER, Heartbeat
-from engine.training import report
+from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone
+from engine.training import report, worker
 from engine.training.report import QUEUE_LIMIT, Reporter
+from tests.support.specs import make_worker_spec
 
 METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1.0, "data_wait_s": 0.0}
 
@@ -188,7 +190,42 @@ def test_reporter_exits_with_its_channel(ends: ChannelEnds) -> None:
     assert ends.ended.wait(120)
 
 
-def test_reporter_commands_set_flags(ends: ChannelEnds) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("is_failing", "code"), [(False, 0), (True, 1)])
+def test_worker_reports_its_result_and_private_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, is_failing: bool, code: int
+) -> None:
+    monkeypatch.setattr(worker.compile_cache, "use_private_folders", lambda: "The cache is another user's.")
+    monkeypatch.setattr(worker, "keep_compiled_in", lambda _folder: None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    supervisor, theirs = socket.socketpair()
+    spec = make_worker_spec(Job.from_fields(devices=("cpu", "cpu")), rank=rank, run_folder=str(tmp_path))
+
+    def work(reporter: Reporter) -> WorkerDone:
+        reporter.set_phase("training")
+        reporter.set_step(6)
+        if is_failing:
+            raise KeyError("gone")
+        return WorkerDone(stopped=False)
+
+    with supervisor:
+        assert worker.run_reporting(spec, theirs, work) == code
+        theirs.close()
+        lines = supervisor.makefile("rb").readlines()
+    received = [each for line in lines if not isinstance(each := FROM_WORKER.decode(line), Heartbeat)]
+    assert [each.message for each in received if isinstance(each, Warned)] == ["The cache is another user's."] * (
+        not rank
+    )
+    if not is_failing:
+        assert received[-1] == WorkerDone(stopped=False)
+        return
+    (failed,) = (each for each in received if isinstance(each, Failed))
+    assert (failed.cause, failed.rank, failed.step, failed.kind) == ("KeyError at step 7: 'gone'", rank, 7, "error")
+    assert "KeyError: 'gone'" in (tmp_path / failed.traceback_file).read_text()
+
+
+@pytest.mark.parametrize(("commands", "ending"), [((Stop(), Pause()), "pausing"), ((Pause(), Stop()), "stopping")])
+def test_reporter_commands_set_flags(ends: ChannelEnds, commands: tuple[Stop | Pause, ...], ending: Phase) -> None:
     from engine.contract.protocol import ENCODE
 
     event_received = threading.Event()
@@ -206,13 +243,13 @@ def test_reporter_commands_set_flags(ends: ChannelEnds) -> None:
             b"".join(
                 ENCODE.encode(each) + b"\n"
                 for each in (
-                    Stop(), Pause(), SaveElsewhere(folder="/a"), SaveElsewhere(folder="/b"), CheckpointNow(),
+                    *commands, SaveElsewhere(folder="/a"), SaveElsewhere(folder="/b"), CheckpointNow(),
                     Adjust(loader_workers=5),
                 )
             )
         )  # fmt: skip
         assert event_received.wait(120)
-        assert (reporter.stop_requested, reporter.ending) == (True, "pausing")
+        assert (reporter.stop_requested, reporter.ending) == (True, ending)
         assert list(reporter.folders_requested) == ["/a", "/b"]
         assert reporter.checkpoint_requested
         assert reporter.loader_workers_requested == 5

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,8 @@ def check_samples_and_errors(folder: str) -> int:
         assert logged == ["Processes load samples"]
         started = this.children(recursive=True)
         assert 2 <= len(started) <= 4  # with the server
+        for process, ignored in product(started, (signal.SIGINT, signal.SIGUSR1)):
+            process.send_signal(ignored)
         for _ in range(3):
             with pytest.raises(UnreadableImage, match="damaged"):
                 processes.load("train", 24, 1)

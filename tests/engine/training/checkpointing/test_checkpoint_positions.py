@@ -114,7 +114,27 @@ def test_newest_intact_checkpoint_replaces_a_damaged_one(resume: Callable[..., C
     job = Job.from_fields(**FIELDS, resume_from=str(tmp_path / "last.pt"))
     checkpoint = Checkpoint(job, ("a", "b"), {"weight": torch.zeros(2, 3)}, Collectives())
     assert (checkpoint.path.name, checkpoint.progress(6).epoch) == ("epoch-2-step-12.pt", 2)
-    assert [remark.code for remark in checkpoint.remarks(6)] == ["checkpoint_damaged"]
+    (remark,) = checkpoint.remarks(6)
+    assert remark.code == "checkpoint_damaged"
+    assert "epoch-2-step-12.pt, after step 9." in remark.message
+
+    def refuse(name: str) -> str:
+        with pytest.raises(TaskError) as refused:
+            Checkpoint(
+                job.with_fields(resume_from=str(tmp_path / name)),
+                ("a", "b"),
+                {"weight": torch.zeros(2, 3)},
+                Collectives(),
+            )
+        return str(refused.value)
+
+    assert "epoch-3-step-18.pt is not a checkpoint, or is damaged" in refuse("epoch-3-step-18.pt")
+    (tmp_path / "folder").mkdir()
+    assert "folder can't be read: Is a directory." in refuse("folder")
+    for epoch in (1, 2):
+        (tmp_path / f"epoch-{epoch}-step-{6 * epoch}.pt").write_bytes(b"damaged")
+    others = "(epoch-3-step-18.pt, epoch-2-step-12.pt, epoch-1-step-6.pt)"
+    assert f"last.pt is damaged, and so are the checkpoints before it {others}." in refuse("last.pt")
 
 
 class _CollectivesWithOtherFile(Collectives):
