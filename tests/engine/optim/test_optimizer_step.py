@@ -131,6 +131,27 @@ def test_groups_match_torch_exactly(kernel: str) -> None:
     assert optimizer_step.learning_rate == 0.01
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("sgd", {"momentum": 0.8, "nesterov": True}),
+        ("adam", {"betas": (0.8, 0.95), "decoupled_weight_decay": False}),
+        ("adamw", {"betas": (0.8, 0.95), "decoupled_weight_decay": True}),
+        ("nadam", {"betas": (0.8, 0.95), "decoupled_weight_decay": True}),
+        ("radam", {"betas": (0.8, 0.95), "decoupled_weight_decay": True}),
+        ("rmsprop", {"momentum": 0.8, "alpha": 0.95}),
+        ("adagrad", {"lr_decay": 0}),
+        ("lamb", {"betas": (0.8, 0.95), "max_grad_norm": None}),
+    ],
+)
+def test_optimizers_get_the_hyperparameters_of_the_job(optimizer: str, expected: dict[str, Any]) -> None:
+    settings = {"momentum": 0.8, "beta2": 0.95, "nesterov": True, "weight_decay": 0.1, "learning_rate": 0.3}
+    optimizer_step = _optimizer_step(_model(), optimizer=optimizer, schedule="none", **settings)
+    (group,) = optimizer_step.optimizer.param_groups
+    assert type(optimizer_step.optimizer).__name__.lower() == optimizer
+    assert group.items() >= (expected | {"lr": 0.3, "weight_decay": 0.1}).items()
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "onecycle"])
 @pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)
 def test_group_state_resumes_exactly(optimizer: str, schedule: str) -> None:
@@ -240,6 +261,19 @@ def test_clipping_matches_torch_exactly(limit: float) -> None:
     assert all(map(torch.equal, model.parameters(), _train_with_clipping(limit).parameters()))
 
 
+def test_clipping_does_not_count_duplicates() -> None:
+    limit, model = 0.5, _model()
+    duplicates = ("1.weight", "1.bias")  # counted on another rank
+    job = Job.from_fields(clip_norm=limit, **CLIPPED)
+    optimizer_step = OptimizerStep(list(model.named_parameters()), job, 4, CPU, duplicates=duplicates)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer_step.step()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, torch.full_like(parameter, limit / math.sqrt(4 * 5 + 4)))
+
+
 class RankSum:
     """Replacement for `sum_over_shards` that adds the values of ranks in several threads."""
 
@@ -326,6 +360,16 @@ def test_loss_scale_is_restored() -> None:
     again.load_state_dict(copy.deepcopy(state))
     assert again.state_dict()["scaler"] == state["scaler"]
     assert float(again.scale(torch.ones(()))) == 16384.0
+
+
+def test_loss_scale_and_schedule_start_anew_after_training_without_them() -> None:
+    plain = _optimizer_step(_model(), schedule="none")
+    _step(_model(), plain)
+    state = plain.state_dict()
+    assert (state["schedule"], state["scaler"]) == (None, {})
+    scaled = _optimizer_step(_model(), precision="fp16", schedule="none")
+    scaled.load_state_dict(state)
+    assert (scaled.updates, float(scaled.scale(torch.ones(())))) == (1, 65536.0)
 
 
 @pytest.mark.parametrize(("decay", "ramp"), [(0.9, 0), (0.999, 20)])

@@ -254,3 +254,4 @@ def test_summary_of_interrupted_run_has_progress() -> None:
     assert (summary.state, summary.phase, summary.epoch, summary.epochs, summary.step) == (
         "interrupted", "training", 4, 4, 60,
     )  # fmt: skip
+    assert (summary.best, summary.cause) == ({"loss": 0.5, "top1": 0.8, "top5": 0.99}, "")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from engine.contract.job import Job
 from engine.strategies import link_check
@@ -69,5 +70,42 @@ def test_failure_of_a_pair_on_another_machine_is_raised(monkeypatch: pytest.Monk
     try:
         with pytest.raises(StrategyError, match="GPU 0 and GPU 1 can't exchange data"):
             check_links(spec, torch.device("cpu"), FailedPair())
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "text"),
+    [
+        ("slow", StrategyError, "nothing has arrived within 0 s"),
+        ("changed", StrategyError, "data has arrived changed"),
+        ("broken", RuntimeError, "^NCCL is broken$"),
+    ],
+)
+def test_failed_exchange_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, failure: str, error: type[Exception], text: str
+) -> None:
+    """Check the error on rank 1, whose transfers never complete, complete without data, or fail."""
+    devices = ("GPU-a", "GPU-b")
+    spec = make_worker_spec(Job.from_fields(devices=devices, strategy="ddp"), rank=1, devices=devices)
+
+    class OtherRankSawNothing(Collectives):
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            return ["", value]
+
+    def complete_or_fail(_: object) -> list[dist.Work]:
+        if failure == "broken":
+            raise RuntimeError("NCCL is broken")
+        return []
+
+    monkeypatch.setattr(link_check, "TIMEOUT_S", 0.0)
+    if failure != "slow":
+        monkeypatch.setattr(dist, "batch_isend_irecv", complete_or_fail)
+    if error is StrategyError:
+        text = rf"GPU 0 \(GPU-a\) and GPU 1 \(GPU-b\) of the run can't exchange data: {text}"
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    try:
+        with pytest.raises(error, match=text):
+            check_links(spec, torch.device("cpu"), OtherRankSawNothing())
     finally:
         dist.destroy_process_group()

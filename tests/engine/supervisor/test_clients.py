@@ -16,6 +16,7 @@ from engine.contract.protocol import (
     COMMANDS_ONLY,
     ENCODE,
     MAX_COMMAND_BYTES,
+    MAX_FRAME_BYTES,
     SERVER_MESSAGE,
     Goodbye,
     Hello,
@@ -202,6 +203,14 @@ def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Pa
     client = served.open_client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
+
+
+def test_line_that_is_too_long_for_a_message_is_left_out(served: LocalServer) -> None:
+    for text in ("short", "x" * MAX_FRAME_BYTES, "last"):
+        served.log.append(LogLine(text=text))
+    client = served.open_client(HELLO)
+    received = served.receive(client, lambda data: b"last" in data and data.endswith(b"\n"))
+    assert [SERVER_MESSAGE.decode(line).n for line in received.splitlines()[1:]] == [1, 3]  # type: ignore[union-attr]
 
 
 def test_refused_clients_get_the_reason_until_they_are_accepted(served: LocalServer) -> None:

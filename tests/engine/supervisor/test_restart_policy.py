@@ -77,6 +77,16 @@ def test_single_remaining_device_changes_the_strategy() -> None:
         (make_job(on_lost_device="wait"), ""),
         (make_job(strategy="hsdp"), "It is needed: Hybrid"),
         (
+            make_job(
+                devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 2),
+                strategy="ddp_pipeline",
+                model="resnet18",
+                microbatches=2,
+                batch_size=18,
+            ),
+            "It is needed: A part of 9 images of the batch of 18 can't be divided into 2",
+        ),
+        (
             make_job(strategy="pipeline", model="resnet18", devices=("node1:cpu", "node2:cpu")),
             "It is needed: Pipeline needs at least 2",
         ),
@@ -105,8 +115,12 @@ def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
     restarting = without_gpu(policy)
     assert isinstance(restarting, Restarting)
     assert (restarting.kind, restarting.devices) == ("lost_gpu", (GPUS[0], GPUS[1], GPUS[3]))
+    assert (restarting.attempt, restarting.max_attempts) == (1, 1)
     assert restarting.changes == {"accumulation": 2}
     assert policy.world_size == 3
+    second = policy.decide(Failed(cause="GPU 3 is lost.", kind="lost_gpu", devices=(GPUS[3],)))
+    assert isinstance(second, Restarting)
+    assert (second.devices, second.attempt, second.max_attempts) == ((GPUS[0], GPUS[1]), 2, 2)
 
 
 @pytest.mark.parametrize("fields", [{"on_lost_device": "wait"}, {"restarts": 0}])

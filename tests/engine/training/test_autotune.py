@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Pause
 from engine.contract.worker import WorkerDone
 from engine.strategies import STRATEGIES
-from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
+from engine.strategies.base import ResolvedJob, Strategy, StrategyError, resolve_precision
 from engine.torch_compat import is_compiled
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import make_classification_objective
@@ -319,6 +320,22 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
     assert tuple(compiled) == modes
     assert reason in why
     assert why.endswith(reason) or not reason.startswith("took")
+
+
+@pytest.mark.parametrize("pass_s", [[0.1], []], ids=["success", "failure"])
+def test_autotune_compiles_on_request_or_fails(monkeypatch: pytest.MonkeyPatch, pass_s: list[float]) -> None:
+    stances: list[str] = []
+    monkeypatch.setattr(torch.compiler, "set_stance", stances.append)
+    monkeypatch.setattr(Autotuner, "_measure_candidates", lambda *_, **__: pass_s)
+    monkeypatch.setattr(nn.Module, "compile", _compile)
+    model = SlowWhen(lambda _: False)
+    decided = AutotuneResult(model, memory_format="contiguous", precision="fp32", compile="on")
+    decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
+    with nullcontext() if pass_s else pytest.raises(StrategyError, match="can't be compiled"):
+        decided.trials.compile()
+    assert is_compiled(model)
+    assert decided.choices == {}
+    assert stances == ["eager_on_recompile"] * len(pass_s)
 
 
 SLOW_ON_RANK_1 = """
