@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from engine.data.files import Files, make_files
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.splitting import sample_keys
 from engine.data.splits import FileSplit, IdxSplit, MaskCode, MaskSplit, order_by_hash
+from engine.system.cache_limit import LIMIT_VARIABLE
 from tests.support.images import write_image
 from tests.support.trained_runs import make_colors
 
@@ -121,6 +123,32 @@ def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
         folders.append(store.folder)
         store.close()
     assert folders[0] == folders[2] != folders[1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "available", "choice"),
+    [
+        ("memory", 512, "memory"),
+        ("memory", 511, "off"),
+        ("auto", 2048, "memory"),
+        ("auto", 2047, "off"),
+        ("disk", 2048, "memory"),
+        ("off", 2048, "off"),
+    ],
+)
+def test_cache_in_memory_needs_a_part_of_what_is_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, available: int, choice: str
+) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "lots")  # so that the disk is refused
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=available))
+    chosen: list[tuple[str, str]] = []
+    path = str(write_image(tmp_path / "a.png"))
+    images = MaskedImages(MaskSplit([path], [path]), MaskCode((0, 1)), str(tmp_path))  # 256 bytes: 4 planes of 8 x 8
+    store = open_store(images, 8, 3, mode, lambda *reason: chosen.append(reason))
+    assert ([each for each, _ in chosen], store is None) == ([choice], choice == "off")
+    ((_, why),) = chosen
+    assert ("The disk cache can't be used" in why) == (mode in ("auto", "disk"))
+    assert ("as requested" in why) == (mode == "off")
 
 
 def test_mask_that_is_smaller_than_the_square_has_no_class_outside(tmp_path: Path) -> None:

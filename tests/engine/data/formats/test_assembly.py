@@ -81,6 +81,19 @@ def test_assemble_renumbers_trained_classes() -> None:
     assert untrained.classes == ("a", "b", "c", "d")
 
 
+def test_assemble_reports_missing_training_samples() -> None:
+    split, empty = make_class_split(0, 1), make_class_split()
+    messages = [
+        assemble_dataset("classes", splits, ("a", "b")).problems[-1].message
+        for splits in ({"val": split, "test": split}, {"test": split, "val": empty}, {"train": empty})
+    ]
+    assert messages == [
+        "There are samples for validation and test, but none for training.",
+        "There are samples for test, but none for training.",
+        "No sample has an annotation.",
+    ]
+
+
 def test_assemble_reports_missing_labels() -> None:
     split = make_label_split((True, False, False), (True, True, False), (True, False, False))
     found = assemble_dataset("labels", {"train": split, "val": make_label_split((False, True, True))}, ("x", "y", "z"))

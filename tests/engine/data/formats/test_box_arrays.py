@@ -21,7 +21,10 @@ BEYOND, INSIDE = (60, 60, 150, 150), (10, 10, 30, 30)
 @pytest.mark.parametrize(
     ("boxes", "anchor", "severities"),
     [
-        ([(0.1, 0.1, 0.3, 0.3), (0.2, 0.2, 1.0, 1.0)], "center", ["warning"]),
+        ([(0.1, 0.1, 0.3, 0.3), (0.2, 0.2, 1.01, 1.0)], "center", ["warning"]),
+        ([(0.4, 0.4, 0.6, 0.6)], "center", ["warning"]),
+        ([(-50, -50, 0.5, 0.5)], "center", []),
+        ([(-30, 30, 30, 70)] * 4, "center", ["error"]),  # a corner (0, 50) and a size (60, 40), read as a center
         ([(0.4, 0.4, 0.6, 0.6), (0.5, 0.5, 0.6, 0.6)], "corner", ["error"]),
         ([(0.4, 0.4, 0.6, 0.6), (0.0, 0.4, 0.9, 0.6)], "corner", ["warning"]),
         ([(0.4, 0.4, 0.6, 0.6), (0.4, 0.0, 0.6, 0.9)], "corner", ["warning"]),
@@ -48,22 +51,25 @@ def test_gather_leaves_out_and_clips_boxes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 2)
     sizes = [Box(0, 0, side, side, side, side == 4) for side in (1, 3, 2, 4)]
     images = [
-        BoxedImage("large.png", [Box(5, 5, 15, 15, 9), Box(1, 1, 1, 9, 8), Box(2, 2, 9, 2, 7)], (10, 12)),
+        BoxedImage("large.png", [Box(5, 5, 15, 15, 9), Box(1, 1, 1.0005, 9, 8), Box(20, 2, 30, 9, 7)], (10, 12)),
         BoxedImage("many.png", sizes, (20, 30)),
         BoxedImage("none.png", [], (5, 5)),
         BoxedImage("from_one.png", [Box(0, 0, 13, 11, 6)], (10, 12)),  # the full image, for tools that count from 1
         BoxedImage("share.png", [Box(0.5, 0.25, 1, 0.5, ANY_CLASS, True)], (20, 40), fractions=True),
+        BoxedImage("left.png", [Box(-1.5, 0, 4, 4, 5)], (10, 12)),
+        BoxedImage("gone.png", [Box(1, 1, 2, 2, 0)]),
     ]
     faults = BoxFaults()
     split = gather(images, 2, faults)
-    assert split.bounds.tolist() == [0, 1, 3, 3, 4, 6]
-    edges = [[5, 5, 12, 10], [0, 0, 3, 3], [0, 0, 4, 4], [0, 0, 12, 10], [20, 5, 40, 10], [20, 5, 40, 10]]
+    assert split.bounds.tolist() == [0, 1, 3, 3, 4, 6, 7, 7]
+    edges = [[5, 5, 12, 10], [0, 0, 3, 3], [0, 0, 4, 4], [0, 0, 12, 10], [20, 5, 40, 10], [20, 5, 40, 10], [0, 0, 4, 4]]
     assert split.boxes.tolist() == edges
-    assert split.labels.tolist() == [9, 3, 4, 6, 0, 1]
-    assert split.ignored.tolist() == [False, False, True, False, True, True]
-    assert (faults.empty, faults.outside, faults.crowded) == (["large.png"] * 2, ["large.png"], ["many.png"])
+    assert split.labels.tolist() == [9, 3, 4, 6, 0, 1, 5]
+    assert split.ignored.tolist() == [False, False, True, False, True, True, False]
+    assert (faults.empty, faults.outside) == (["large.png"] * 2, ["large.png", "left.png"])
+    assert faults.crowded == ["many.png"]
     assert len(faults.problems()) == 3
-    chosen = split.select(np.array([True, False, True, False, True]), is_drawn=True)
+    chosen = split.select(np.array([True, False, True, False, True, False, False]), is_drawn=True)
     assert (chosen.files, chosen.bounds.tolist()) == (["large.png", "none.png", "share.png"], [0, 1, 1, 3])
     assert (chosen.labels.tolist(), chosen.ignored.tolist()) == ([9, 0, 1], [False, True, True])
     assert (chosen.sizes.tolist(), chosen.is_drawn) == ([[10, 12], [5, 5], [20, 40]], True)

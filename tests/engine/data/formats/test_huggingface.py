@@ -173,6 +173,7 @@ dataset_info:
         ({"a": [make_row(1, target=True, label=10), make_row(2, target=False, label=2)]}, {}, {"": "classes labels"}, (("2", "10"), {"": {"1": "10", "2": "2"}})),
         ({"a": [make_row(1, label=True), make_row(2, label=False)]}, {}, {"": "classes labels"}, (("0", "1"), {"": {"1": "1", "2": "0"}})),
         ({"a": [{"image": make_row(1)["image"]["bytes"], "label": "x"}]}, {}, {"": "classes labels"}, (("x",), {"": {"0000000": "x"}})),
+        ({"a": [make_row(1, objects={"name": ["y"]}, label="x")]}, {}, {"": "classes labels"}, (("x",), {"": {"1": "x"}})),
         ({"a": [make_row(1, label=1, other=make_row(2)["image"])]}, {}, {}, ()),
         (
             {"a": [make_row(1, kind=2, size=0), make_row(2, kind=1, size=1)], "README.md": README},
@@ -181,7 +182,7 @@ dataset_info:
             (("p", "q", "r"), {"": {"1": "r", "2": "q"}}),
         ),
     ],
-    ids=["old_lists", "variants", "boxes", "numbers", "flags", "bytes", "two_images", "readme"],
+    ids=["old_lists", "variants", "boxes", "numbers", "flags", "bytes", "structs", "two_images", "readme"],
 )  # fmt: skip
 def test_huggingface_reads_columns_of_parquet_files(
     tmp_path: Path, files: dict[str, Any], features: dict[str, Any], variants: dict[str, str], expected: Any
@@ -205,7 +206,7 @@ def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> Non
     def objects(*boxes: Any) -> Any:
         return [{"bbox": box, "category": label} for *box, label in boxes]
 
-    for folder, left in (("a", 1.0), ("b", 2.0)):
+    for folder, left in (("train", 1.0), ("valid", 2.0)):
         TRUTH.images[0].save(tmp_path / "deep" / folder / "0.png")
         usable = objects((left, 30.0, 90.0, 50.0, 2), (9.0, 9.0, 20.0, 20.0, 0))
         unusable = objects((5.0, 6.0, float("nan"), 8.0, 0), (1.0, 2.0, 3.0, 0), (1.0, 2.0, 3.0, 4.0, None))
@@ -215,12 +216,12 @@ def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> Non
     (tmp_path / "ReadMe.md").write_text(names)
     found = read_once(FORMAT, tmp_path)
     assert found.classes == ("p", "q", "r")
-    assert [(image.path, image.boxes) for image in found.splits[""]] == [
-        (str(tmp_path / f"deep/{folder}/0.png"), [(left, 30, 90, 50, 2, False), (9, 9, 20, 20, 0, False)])
-        for folder, left in (("a", 1), ("b", 2))
-    ]
+    assert {split: [(image.path, image.boxes) for image in images] for split, images in found.splits.items()} == {
+        split: [(str(tmp_path / f"deep/{folder}/0.png"), [(left, 30, 90, 50, 2, False), (9, 9, 20, 20, 0, False)])]
+        for split, folder, left in (("train", "train", 1), ("val", "valid", 2))
+    }
     messages = [problem.message for problem in found.problems]
-    assert ["6 boxes" in messages[0], messages[1].endswith(": a.png, b.png.")] == [True, True]
+    assert ["6 boxes" in messages[0], messages[1].endswith(": train.png, valid.png.")] == [True, True]
 
 
 def write_parquet(folder: Path, features: str = "{}") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,22 @@ def test_idx_names_damaged_labels(digits: Path, content: bytes) -> None:
     assert (detection.confidence is Confidence.CERTAIN) == content.startswith(b"\0")
     (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
     assert problem.message.startswith("train-labels-idx1-ubyte ")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda path: write_idx(path, np.zeros((20, 5))), "can't be used: its array is 20 x 5, not images x rows x columns."),
+        (lambda path: None, "can't be read: No such file or directory."),
+        (os.mkfifo, "is a FIFO"),
+    ],
+)  # fmt: skip
+def test_idx_explains_unusable_images(tmp_path: Path, prepare: Callable[[Path], object], message: str) -> None:
+    prepare(tmp_path / "images")
+    problems: list[Problem] = []
+    assert open_idx_images(IdxSplit(str(tmp_path / "images"), np.zeros(20, np.int64)), problems) is None
+    assert problems[0].message.startswith(f"images {message}")
+    assert problems[0].remedy
 
 
 def test_idx_is_not_detected_in_other_folders(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ COLORED = [np.stack([each * 40, each * 9, each], 2) for each in CLASSES]
         (BINARY, "vessels/{}.png", [], "masks WEAK 1, instances WEAK 1 object"),
         (COLORED, "vessels/{}.png", [], ""),
         ([each[:9] for each in BINARY], "vessels/{}.png", [], ""),
-        (BINARY[:3], "masks/{}.png", [], "masks CERTAIN, instances LIKELY object"),
+        (BINARY[:2], "masks/{}.png", [], "masks CERTAIN, instances LIKELY object"),
         (BINARY + BINARY, "masks/{}.png", [], "masks LIKELY, instances WEAK object"),
         (MANY, "masks/{}.png", [], "instances CERTAIN object, masks LIKELY"),
         (MANY, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),

@@ -277,6 +277,7 @@ DOUBTED = replace(WEAK, against=("odd names",))
 OBVIOUS = replace(LIKELY, obvious=True)
 V, W = (replace(CERTAIN, variant=name) for name in "vw")
 BOXES, FILES = (replace(CERTAIN, kinds=(kind,)) for kind in ("boxes", "files"))
+UNREAD = replace(CERTAIN, kinds=())
 AS_CLASSES = {"task": "classification"}
 
 
@@ -304,6 +305,10 @@ AS_CLASSES = {"task": "classification"}
         ({"one": [LIKELY], "two": [replace(BOXES, against=("b",))]}, ("classes", ""), ("one One uncertain", [])),
         ({"one": [LIKELY], "two": [BOXES]}, ("classes", ""), ("", [{"format": "two", "task": "detection"}, {"format": "one"}])),
         ({"one": [V], "two": [DOUBTED]}, ("boxes", ""), ("", [{"format": "one:v"} | AS_CLASSES, {"format": "two"} | AS_CLASSES])),
+        ({"one": [FILES]}, ("classes", ""), ("", [])),
+        ({"one": [UNREAD]}, ("classes", ""), ("", [])),
+        ({"one": [UNREAD], "two": [BOXES]}, ("classes", ""), ("", [])),
+        ({"one": [replace(UNREAD, confidence=Confidence.LIKELY)], "two": [BOXES]}, ("classes", ""), ("", [{"format": "two", "task": "detection"}])),
         ({"one": [DOUBTED]}, ("points", ""), ("", [{"format": "one"} | AS_CLASSES])),
         ({"one": [LIKELY], "two": []}, ("boxes", "two"), ("", [{"format": "one"} | AS_CLASSES])),
     ],
@@ -349,9 +354,11 @@ def test_detect_kind_prefers_the_first_known_kind(
         (UnusableFile("/set/x/a.json", "is odd", "Remove it."), "x/a.json"),
         (PermissionError(13, "", "/set/x"), "/set/x"),
         (PermissionError(13, ""), "/set"),
+        (OSError(5, "EIO", "/set/x"), "EIO"),
+        (MemoryError(), "memory"),
     ],
 )
-def test_failures_name_the_file(error: OSError | UnusableFile, name: str) -> None:
+def test_failures_name_the_file_or_cause(error: OSError | UnusableFile | MemoryError, name: str) -> None:
     assert name in registry.explain_failure(error, "/set").message.rstrip(".").split()
 
 
@@ -359,6 +366,8 @@ def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypat
     folder = tree("cat", "dog")
     for kind in ("sounds", "videos", "files of another program"):
         register_formats(monkeypatch, one=[Detection((kind,), Confidence.LIKELY)])
-        (problem,) = recognize_folder(folder).problems
+        found = recognize_folder(folder)
+        (problem,) = found.problems
+        assert found.other == kind
         assert kind in problem.message
         assert problem.remedy == KINDS["classes"].layout

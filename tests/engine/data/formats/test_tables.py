@@ -45,9 +45,12 @@ def records(*entries: object) -> str:
         ("a.csv", "a.png,0,2\nb.png,1,3\nc.png,0", ["file column 1 column 2", "a.png 0 2", "b.png 1 3"]),
         ("a.csv", "file,x\na.png,1.0\nb.png,0.0\nc.png,1", ["file x", "a.png 1.0", "b.png 0.0", "c.png 1"]),
         ("a.csv", "file,x\na.png,cat\nb.png,dog\nc.png,ca", ["file x", "a.png cat", "b.png dog"]),
-        ("a.txt", "a.png 1 0\nb.png 0 1\n", ["file 0 1", "a.png 1 0", "b.png 0 1"]),
+        ("a.txt", "a.png 1 0\n\nb.png 0 1\n", ["file 0 1", "a.png 1 0", "b.png 0 1"]),
         ("a.txt", "a.png 1 0\nb.png 0\n", ["file labels", "a.png 1 0", "b.png 0"]),
         ("a.txt", "2\nx y\na.png 1 0\nb.png 0 1\n", ["file x y", "a.png 1 0", "b.png 0 1"]),
+        ("a.txt", "2\nx y\na.png 1 0\nb.png 0\n", ["file x y", "a.png 1 0", "b.png 0 "]),
+        ("a.txt", "2\nx\na.png 1 0\nb.png 0 1\n", ["file 0 1", "a.png 1 0", "b.png 0 1"]),
+        ("a.ndjson", '{"file": "a.png"}\n', ["file", "a.png"]),
         ("a.json", records({"file": "a.png"}, {"label": "x", "file": "b.png"}), ["file label", "a.png ", "b.png x"]),
         ("a.json", records({"file": "a.png", "is": {"x": 1, "y": False}}), ["file x y", "a.png 1 0"]),
         ("a.json", records({"file": "a.png", "is": {"x": "1"}, "n": None}), ["file is n", "a.png  "]),
@@ -70,6 +73,7 @@ def test_open_table_reads_rows_below_the_head(tmp_path: Path, name: str, text: s
         ("a.json", '{"labels": 3}'),
         ("a.jsonl", 'torn\n{"file": "a.png"}'),
         ("a.txt", "a.png\nb.png\n"),
+        ("a.txt", "5\n"),
         ("a.csv", ",,\n"),
     ],
 )
@@ -78,13 +82,16 @@ def test_open_table_leaves_other_content_alone(tmp_path: Path, name: str, text: 
     assert table(tmp_path, name, text, head=head) is None
 
 
-def test_head_of_a_table_ends_with_a_complete_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_of_a_table_ends_with_a_complete_line_or_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "file,label\na.png,cat\nb.png,dog\n"
     for length, rows in ((25, 1), (len(text), 2)):
         monkeypatch.setattr("engine.data.formats.shared.tables.HEAD_BYTES", length)
         found = table(tmp_path, "a.csv", text, head=True)
         assert found is not None
         assert list(found.rows()) == [["a.png", "cat"], ["b.png", "dog"]][:rows]
+    complete = table(tmp_path, "a.json", records(*[{"file": "a.png", "label": "cat"}] * 9), head=True)
+    assert complete is not None
+    assert len(list(complete.rows())) == 9
 
 
 def test_find_tables_searches_two_levels(tmp_path: Path) -> None:

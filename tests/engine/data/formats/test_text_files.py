@@ -143,7 +143,7 @@ def test_sample_raises_only_if_no_file_can_be_used(tmp_path: Path) -> None:
         return parse_words(path)
 
     touch(tmp_path, "a.txt", "pipe.txt", content="word")
-    assert len(parse_sample([str(tmp_path / "pipe.txt"), str(tmp_path / "a.txt")], parse)) == 1
+    assert len(parse_sample([str(tmp_path / f"{name}.txt") for name in ("gone", "pipe", "a")], parse)) == 1
     with pytest.raises(UnusableFile):
         parse_sample([str(tmp_path / "pipe.txt")], parse)
 
@@ -156,15 +156,16 @@ def test_good_share_counts_files_and_not_lines() -> None:
 
 def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
     touch(tmp_path, "a.txt", content="one\nbad two\nthree")
-    touch(tmp_path, "b.txt", content="bad")
+    touch(tmp_path, "b.txt", content="bad 1\nbad 2")
     pairs = [Pair("a.png", str(tmp_path / "a.txt")), Pair("b.png", str(tmp_path / "b.txt")), Pair("c.png", None)]
     pairs.append(Pair("d.png", str(tmp_path / "gone.txt")))
     repeated = Parsed(["x"], repeated=2)
     _, (problem,) = read_texts({"train": [pairs[0]]}, lambda path: repeated)
     assert "2 lines" in problem.message
-    found, problems = read_texts({"train": pairs}, parse_words)
+    found, problems = read_texts({"train": pairs[::-1]}, parse_words)
     assert found == {"train": [("a.png", ["one", "three"]), ("c.png", [])]}
-    assert ["2 annotations" in problems[0].message, "1 line " in problems[1].message] == [True, True]
+    assert "2 annotations that can't be read (b.txt: bad 1; " in problems[0].message
+    assert "1 line " in problems[1].message
 
 
 def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:

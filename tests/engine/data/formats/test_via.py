@@ -33,8 +33,10 @@ def test_regions_of_a_wrong_type_are_no_regions(tmp_path: Path, regions: Any) ->
     write_regions(tmp_path, (RECT, {"class": "cat"}))
     draw(tmp_path / "b.png", TWO)
     content = json.loads((tmp_path / "via.json").read_text()) | {"b.png9": {"filename": "b.png", "regions": regions}}
-    (tmp_path / "via.json").write_text(json.dumps(content))
-    assert list_boxes(read(FORMAT, tmp_path)) == {"a": [("cat", *EDGES)], "b": []}
+    (tmp_path / "via.json").write_text(json.dumps(content | {"c.png9": {"size": 9}}))
+    found = read(FORMAT, tmp_path)
+    assert list_boxes(found) == {"a": [("cat", *EDGES)], "b": []}
+    assert "c.png9" in found.problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -186,6 +188,7 @@ def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> No
     [
         ("a.json", '{"shapes": [], "imagePath": "a.png"}'),
         ("a.json", '{"a.png": ["cat"]}'),
+        ("a.json", '{"project": {}, "file": {}}'),
         ("a.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,1,1,cat,1,2,3,4"),
     ],
 )

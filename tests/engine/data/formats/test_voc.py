@@ -115,15 +115,15 @@ def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> No
 
 def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None:
     stale = f"<filename>b.png</filename>{OBJECT.format('')}"
-    content = content_of(write_folder(tmp_path, {"a": stale, "b": "", "c": stale}, ("a", "b")))
+    content = content_of(write_folder(tmp_path, {"a": stale, "b": "", "0": stale}, ("a", "b")))
     assert one_split(content) == {"a": [CAT], "b": []}
     assert "1 annotation that names another image: a.xml" in join_problems(content)
-    assert "1 annotation without an image: c.xml" in join_problems(content)
+    assert "1 annotation without an image: 0.xml" in join_problems(content)
 
 
 def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
     for stem, name in (("a", "a.png"), ("b", "b.jpg"), ("c", "c.gif")):
-        write_folder(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
+        write_folder(tmp_path, {stem: f"<filename> {name} </filename>{OBJECT.format('')}"})
         draw(tmp_path / f"JPEGImages/{stem}.jpg", TWO)
     content = content_of(tmp_path)
     assert [Path(each.path).name for each in content.splits[""]] == ["a.png", "b.jpg", "c.jpg"]
@@ -247,6 +247,8 @@ def cats(*names: str) -> dict[str, str]:
     ("lists", "expected"),
     [
         ({"ImageSets/Main/train": "a", "ImageSets/Main/trainval": "a\nb"}, {"train": ["a"]}),
+        ({"ImageSets/Main/train": "a\nb", "ImageSets/Main/val": "b"}, {"train": ["a", "b"], "val": ["b"]}),
+        ({"ImageSets/Main/train": "x", "ImageSets/Train": "a"}, {"train": ["a"]}),
         ({"ImageSets/trainval": "a\nb", "ImageSets/val": "b"}, {"train": ["a"], "val": ["b"]}),
         ({"train": "a\nx\ny", "val": "b"}, {"val": ["b"]}),
         ({"train": "a\nx", "val": "b"}, {"val": ["b"]}),
@@ -296,6 +298,7 @@ POINTS = "<pt><x>{}</x><y>2</y></pt><pt><x>9</x><y>{}</y></pt><pt><x>5</x><y>8</
         ("<polygon><x1>1</x1><y1>2</y1><x2>9</x2><y2>3</y2><x3>5</x3></polygon>", [], 1),
         (f"<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox><polygon>{POINTS.format(1, 3)}</polygon>",
          [(1, 2, 3, 4)], 0),
+        ("<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox>" * 2, [(1, 2, 3, 4)] * 2, 0),
         (f"<deleted>true</deleted><polygon>{POINTS.format(1, 3)}</polygon>", [], 0),
         (f"<deleted>0</deleted><polygon>{POINTS.format(1, 3)}</polygon>", [(1, 2, 9, 8)], 0),
     ],
@@ -322,7 +325,15 @@ def test_voc_of_arcgis_needs_its_names(tmp_path: Path, names: str, classes: tupl
     assert content_of(tmp_path).classes == classes
 
 
-@pytest.mark.parametrize(("objects", "confidence"), [("", Confidence.LIKELY), (OBJECT.format(""), Confidence.CERTAIN)])
+@pytest.mark.parametrize(
+    ("objects", "confidence"),
+    [
+        ("", Confidence.LIKELY),
+        (OBJECT.format(""), Confidence.CERTAIN),
+        ("<object><name>cat</name><polygon/></object>", Confidence.CERTAIN),
+        ("<object><name>cat</name><segm><box/></segm></object>", Confidence.CERTAIN),
+    ],
+)
 def test_voc_is_certain_with_boxes(tmp_path: Path, objects: str, confidence: Confidence) -> None:
     (detection,) = FORMAT.detect(Tree(str(write_folder(tmp_path, {"a": objects, "b": ""}))))
     assert detection.confidence is confidence

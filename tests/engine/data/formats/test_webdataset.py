@@ -10,6 +10,7 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 
 def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     image, other = map(encode_png, TRUTH.images[:2])
-    members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
+    members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.PNG": other, "c.cls": b"0"}
     write(tmp_path / "x-0.tar", members)
     found = read_once(FORMAT, tmp_path, "classes")
     assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}
@@ -134,8 +135,20 @@ def test_unpacked_folder_follows_the_archives(tmp_path: Path) -> None:
     archive.write_bytes(b"1")
     first = unpack_once([str(archive)], lambda folder: (folder / "x").touch())
     assert unpack_once([str(archive)], lambda folder: pytest.fail("unpacked twice")) == first
-    archive.write_bytes(b"22")
-    assert unpack_once([str(archive)], lambda folder: None) != first
+    found = [first]
+    for content, seconds in ((b"2", 1), (b"3", 2), (b"44", 2)):
+        archive.write_bytes(content)
+        os.utime(archive, (seconds, seconds))
+        found.append(unpack_once([str(archive)], lambda folder: None))
+    assert len(set(found)) == 4
+
+
+def test_unpacking_needs_space_for_all_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = [write(tmp_path / name, {}) for name in ("a.tar", "b.tar")]
+    needed = sum(path.stat().st_size for path in archives)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=needed))
+    with pytest.raises(UnusableFile, match=f"need {needed:,} bytes in .*, where {needed:,} are free"):
+        unpack_once(list(map(str, archives)), lambda folder: None)
 
 
 def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None:

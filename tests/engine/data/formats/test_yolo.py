@@ -71,13 +71,16 @@ def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
         ("outlines", ("instances", "boxes")),
     }
     assert all("kpt_shape" in each.against[-1] for each in detections)
+    assert {each.confidence for each in detections} == {Confidence.LIKELY}
+    text(root / "data.yaml", f"{YAML}kpt_shape: [17, 3]\n")
+    assert "without the key points" in FORMAT.detect(Tree(str(root)))[0].against[0]
 
 
 # Evidence for and against the format
 
 
 @pytest.mark.parametrize(
-    ("good", "confidence"), [(10, Confidence.CERTAIN), (9, Confidence.CERTAIN), (7, Confidence.LIKELY)]
+    ("good", "confidence"), [(10, Confidence.CERTAIN), (9, Confidence.CERTAIN), (5, Confidence.LIKELY)]
 )
 def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, confidence: Confidence) -> None:
     lines = [BOX] * good + ["0 0.5 0.5"] * (10 - good)
@@ -111,6 +114,14 @@ def test_yolo_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
     assert not FORMAT.detect(
         Tree(str(write_images_with_labels(tmp_path / "beside", {f"{each}.png": line for each in "ab"})))
     )
+
+
+def test_yolo_without_objects_needs_data_yaml(tmp_path: Path) -> None:
+    root = write_images_with_labels(tmp_path, {"images/a.png": ""})
+    assert FORMAT.detect(Tree(str(root))) == []
+    text(root / "data.yaml", YAML)
+    detection = detect_once(FORMAT, root)
+    assert (detection.confidence, len(detection.against)) == (Confidence.LIKELY, 1)
 
 
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
@@ -150,10 +161,11 @@ def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
     assert (content.classes, sorted(content.splits), content.problems) == (("cat",), ["train", "val"], [])
 
 
-@pytest.mark.parametrize("angle", ["-0.7", "45", "1.57"])
-def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, angle: str) -> None:
-    root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {angle}" for each in "abc"})
-    assert "not a confidence" in detect_once(FORMAT, root).against[0]
+@pytest.mark.parametrize(("sixth", "count"), [("-0.7", 1), ("45", 1), ("1.57", 1), ("0", 0), ("1", 0)])
+def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, sixth: str, count: int) -> None:
+    files = {f"images/{each}.png": f"{BOX} {sixth}" for each in "abc"} | {"images/d.png": f"{BOX} 0.5"}
+    against = detect_once(FORMAT, write_images_with_labels(tmp_path, files)).against
+    assert ["not a confidence" in each for each in against] == [True] * count
 
 
 def test_yolo_refuses_lists_of_names_that_differ(tmp_path: Path) -> None:

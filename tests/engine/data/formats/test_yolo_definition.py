@@ -34,6 +34,7 @@ def make_tree(folder: Path, **files: str) -> Tree:
         ("names: {0: cat, 2: dog}\n", ["cat", "class 1", "dog"], 0),
         ("names: {cat: 1, dog: 0}\n", ["dog", "cat"], 0),
         ("nc: 2\n", ["class 0", "class 1"], 0),
+        ("nc: 1000000\n", None, 0),
         ("names: cat, dog\n", ["cat", "dog"], 0),
         ("names: [no, 'yes', 007]\n", ["no", "yes", "007"], 0),
         ('"names":\n  "0": a\n  "2": c\n', ["a", "class 1", "c"], 0),
@@ -41,7 +42,7 @@ def make_tree(folder: Path, **files: str) -> Tree:
         ("nc: 2\nnames:\n", ["class 0", "class 1"], 0),
     ],
 )
-def test_names_are_ordered_by_number(tmp_path: Path, yaml: str, names: list[str], problems: int) -> None:
+def test_names_are_ordered_by_number(tmp_path: Path, yaml: str, names: list[str] | None, problems: int) -> None:
     found = find_definition(make_tree(tmp_path, data_yaml=yaml, data__obj_names="cow\n"))
     assert (found.names, len(found.problems)) == (names, problems)
 
@@ -91,6 +92,7 @@ def test_resolve_keeps_the_folder_of_the_split(tmp_path: Path, entry: str, split
     ("files", "names", "problems"),
     [
         ({"classes_txt": "cat\ndog"}, ["cat", "dog"], 0),
+        ({"data__obj_names": "cow"}, ["cow"], 0),
         ({"obj_names": "cow", "labels__classes_txt": "cat\ndog"}, ["cat", "dog"], 0),
         ({"classes_txt": "cat\ndog", "labels__classes_txt": "dog\ncat"}, ["cat", "dog"], 1),
         (
@@ -126,6 +128,7 @@ def dataset(folder: Path, *images: str, **files: str) -> Tree:
     [
         ({"data_yaml": "nc: 1\nval: images/b.png\n"}, {"val": "b", "train": "ac"}),
         ({"data_yaml": "nc: 1\ntrain: [images/a.png, images/a.png, images/b.png]\n"}, {"train": "ab"}),
+        ({"data_yaml": "nc: 1\ntrain: [images/a.png, '']\ntest:\n"}, {"train": "a"}),
         ({"train_txt": "images/a.png\nimages/b.png 0\n", "val_txt": "images/c.png"}, {"train": "ab", "val": "c"}),
         ({"train_txt": "cat\n", "notes_txt": "x"}, {"": "abc"}),
         ({}, {"": "abc"}),

@@ -45,6 +45,9 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ([BOX, (*BOX, 0.4, 0.5, 2.0)], (1, 3), [Columns(keypoint_values=3)]),
         ([(*BOX, 0.4, 0.5, 2.0, 0.9)], (1, 3), [Columns(keypoint_values=3)]),
         ([(0.1, 0.1, 0.2, 0.1, 0.2, 0.3)] * 3, (17, 3), [Columns()]),
+        ([BOX, BOX], (17, 3), [Columns(keypoint_values=51)]),
+        ([(0.1, 0.1, 0.2, 0.1, 0.2, 0.3), (0.1, 0.1, 0.2, 0.1, 0.2, 0.3, 0.9)], None, [Columns()]),
+        ([BOX, *[(0.1, 0.1, 0.2, 0.1, 0.2, 0.3, 0.9)] * 6], None, [Columns()]),
         ([(0.1, 0.1, 0.2, 0.1, 0.2, 0.3), (0.1, 0.1, 0.2, 0.1, 0.2, 0.2, 0.1, 0.2)], None, [Columns()]),
         (
             [(0.1, 0.1, 0.2, 0.1, 0.2, 0.3, 0.9), (*[0.1, 0.1, 0.2, 0.1, 0.2, 0.2, 0.1, 0.2], 0.8)],
@@ -53,6 +56,7 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ),
         ([(0.1, 0.1, 0.9, 0.1, 0.9, 0.9, 0.1, 0.9)] * 9, None, [Columns()]),
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 9, None, [Columns(keypoint_values=6)]),
+        ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 3, None, [Columns(keypoint_values=6)]),
         ([(0.7, 0.7, 0.1, 0.1, 0.0, 0.71, 0.68, 0.72, 0.7, 0.7)] * 9, None, [Columns()]),
         ([(0.1, 0.1, 0.3, 0.2, 0.5, 0.1)] * 9, None, [Columns()]),
         (
@@ -77,7 +81,7 @@ def test_meanings_of_columns(
 
 def test_meanings_are_both_if_lines_are_ambiguous() -> None:
     found = infer_columns(rows(*[(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20), None)
-    assert set(found) == {Columns(), Columns(keypoint_values=6)}
+    assert found == [Columns(), Columns(keypoint_values=6)]
 
 
 def test_columns_give_boxes_and_outlines() -> None:

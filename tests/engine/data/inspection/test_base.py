@@ -37,6 +37,32 @@ def test_memory_gate_repeats_each_call_that_runs_out_of_memory() -> None:
     assert (results, calls) == ([0, 10, 20], [0, 0, 1, 1, 2, 2])
 
 
+def test_memory_gate_repeats_a_call_after_those_of_other_threads() -> None:
+    gate = MemoryGate()
+    is_working, is_repeated = threading.Event(), threading.Event()
+    failed: list[str] = []
+    ended: list[str] = []
+
+    def work(name: str) -> None:
+        is_working.set()
+        is_repeated.wait(0.1)  # the other call would be repeated in this time if it didn't wait
+        ended.append(name)
+
+    def run_out_of_memory(name: str) -> None:
+        if not failed:
+            failed.append(name)
+            raise MemoryError
+        is_repeated.set()
+        ended.append(name)
+
+    thread = threading.Thread(target=gate.run, args=(work, "working"), daemon=True)
+    thread.start()
+    assert is_working.wait(20)
+    gate.run(run_out_of_memory, "repeated")
+    thread.join(20)
+    assert ended == ["working", "repeated"]
+
+
 def test_file_checker_counts_all_files_and_reports_unusable_ones() -> None:
     done: list[tuple[int, int]] = []
     left_out: list[tuple[str, str]] = []

@@ -239,8 +239,22 @@ def test_idx_is_inspected(digits: Path) -> None:
     report = inspect_folder(digits)
     assert (report.format, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
     assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
+    assert {each.split for each in report.examples} == {"train"}
     assert len(report.examples) == 12
     assert report.problems == ()
+
+
+def test_idx_examples_show_their_classes(tmp_path: Path) -> None:
+    labels = np.arange(40) % 4
+    write_idx(tmp_path / "train-labels-idx1-ubyte", labels)
+    write_idx(tmp_path / "train-images-idx3-ubyte", np.tile(20 * labels[:, None, None], (8, 8)))
+    progress: list[tuple[int, int]] = []
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda *numbers: progress.append(numbers))
+    assert progress[-2:] == [(32, 40), (40, 40)]
+    assert [split.is_drawn for split in report.splits] == [False, True]
+    for each in report.examples:
+        with Image.open(BytesIO(each.png)) as image:
+            assert image.getpixel((0, 0)) == 20 * int(each.class_name)
 
 
 @pytest.mark.parametrize("split", ["train", "t10k"])

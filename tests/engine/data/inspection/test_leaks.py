@@ -121,9 +121,9 @@ def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
 
 
 def test_imbalance_is_reported_from_a_tenth() -> None:
-    (problem,) = check_imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
+    (problem,) = check_imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "dog": 3, "none": 0}))
     assert "Class ant has 200" in problem.message
-    assert "bee (20)" in problem.message
+    assert "as many as dog (3) and bee (20): " in problem.message
     assert "cow" not in problem.message
     assert "none" not in problem.message
     assert check_imbalance(SplitReport("train", {"ant": 199, "bee": 20})) == []
