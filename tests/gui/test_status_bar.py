@@ -80,6 +80,11 @@ def test_queued_run_has_no_progress(bar: StatusBar) -> None:
     assert not bar.progress.isVisible()
     assert [bar.percentage.text(), bar.speed.text(), bar.remaining.text()] == ["", "", ""]
     assert "from the queue" in bar.stop.toolTip()
+    bar.show_run(RunStatus(label="Starting", text="Starting"))
+    assert (bar.progress.isVisible(), bar.progress.maximum(), bar.percentage.text()) == (True, 0, "")
+    assert "from the queue" not in bar.stop.toolTip()
+    bar.show_run(RunStatus(label="Completed", text="Completed", **HALF))
+    assert (bar.progress.isVisible(), bar.percentage.text(), bar.remaining.text()) == (False, "", "")
 
 
 def test_buttons_trigger_the_actions(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:

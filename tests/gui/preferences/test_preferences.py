@@ -205,6 +205,15 @@ def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(
     assert preferences.value("runs_folder") == good
 
 
+def test_folder_that_was_chosen_in_a_dialog_is_saved(
+    show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot, tmp_path: Path
+) -> None:
+    row = show_widget(PreferencesDialog(preferences)).rows["runs_folder"]
+    row.editor.set_value(str(tmp_path / "runs"))
+    row.editor.edited.emit()
+    qtbot.waitUntil(lambda: preferences.value("runs_folder") == str(tmp_path / "runs"))
+
+
 def test_guide_lists_the_settings() -> None:
     page = Path(__file__).parents[3] / "resources" / "docs" / "window.md"
     tables = []

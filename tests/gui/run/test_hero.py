@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, Failed, RunFinished, Validation, Warned
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
+from engine.contract.messages import Progress
 from engine.contract.nodes import FetchProgress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
@@ -278,6 +279,8 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     append_events(run, saved(20))
     qtbot.waitUntil(lambda: len(requests) == 2)
     assert requests[-1].checkpoint == "last"
+    live.child.progress.emit(Progress(0.5, "Loading the model"))
+    assert live.state.text() == "Loading the model…"
     emit_prediction(live.child, requests[-1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 2)
     assert "Shirt 72%" in live.history.item(0).text()

@@ -327,3 +327,5 @@ def test_page_reports_failed_export(show: Open, qtbot: QtBot, tmp_path: Path) ->
     with qtbot.waitSignal(page.exporter.failed):
         page.export(page.session.run, tmp_path / "missing" / "report.zip")
     assert messages[-1][1] == "warning"
+    page.exporter.done.emit("/tmp/report.zip")
+    assert messages[-1] == ("The run was exported to /tmp/report.zip.", "info")

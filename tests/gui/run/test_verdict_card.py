@@ -147,7 +147,7 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
 def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot: QtBot) -> None:
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
     started = next(list_run_events(job(), 4, None))
-    card.show_data(make_run_data([started, lost, RunFinished(outcome="failed")]))
+    card.show_data(make_run_data([started, OVERFITTED, lost, RunFinished(outcome="failed")]))
     assert card.buttons[0].text() == "Train on the other devices"
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
@@ -157,6 +157,8 @@ def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
     started = next(list_run_events(job(pretrained=True), 4, None))
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
-    for events in ([started, Failed(cause="The disk is full."), RunFinished(outcome="failed")], [started, lost]):
+    weights = Failed(cause="The weights can't be downloaded.", field="pretrained")
+    full = Failed(cause="The disk is full.")
+    for events in ([started, full, RunFinished(outcome="failed")], [started, lost], [started, weights]):
         card.show_data(make_run_data(events))
         assert card.isHidden()

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
+from gui.sources.background import Background
 from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column, select_runs
 from tests.gui.sources.written_runs import job, write_run
 
@@ -82,6 +83,10 @@ def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) ->
     request_deletion(page, qtbot)
     page.deleting.no.click()
     assert not page.deleting.isVisible()
+    page.deleting.ask(page.selected())
+    page.deleting.no.click()  # before the size is known
+    qtbot.waitUntil(lambda: not page.deleting.findChildren(Background))
+    assert not page.deleting.isVisible()
     page.deleting.accept()
     assert not page.deleting.is_busy
     assert run.events_file.is_file()
@@ -93,11 +98,18 @@ def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtb
     select_runs(page, active, ended)
     question = request_deletion(page, qtbot)
     assert "“ended”" in question
-    assert "1 active run" in question
+    assert "1 active run stays. It takes " in question
+    assert "checkpoints" not in question
     confirm_deletion(page, qtbot)
     assert read_column(page, "Name") == ["active"]
-    page.deleting.ask([run for run in page.model.runs if run.name == "active"])
-    assert not page.deleting.yes.isVisible()
+    summaries = [run for run in page.model.runs if run.name == "active"]
+    for selected, reason in (
+        (summaries, "it is still running. Stop it first."),
+        (2 * summaries, "they are still running. Stop them first."),
+    ):
+        page.deleting.ask(selected)
+        assert page.deleting.text().endswith(reason)
+        assert not page.deleting.yes.isVisible()
 
 
 def test_deleting_bar_reports_missing_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

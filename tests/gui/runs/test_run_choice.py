@@ -6,7 +6,7 @@ import time
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary, State
@@ -128,8 +128,28 @@ def runs(*states: State, **changes: object) -> list[RunSummary]:
 )
 def test_run_actions_are_enabled_by_state(acts: RunActions, states: tuple[State, ...], offered: set[str]) -> None:
     acts.set_runs(runs(*states))
+    assert acts.favorite.isEnabled() is bool(states)
     names = ("show", "rename", "resume", "change", "pause", "fork", "compare", "delete")
     assert {name for name in names if getattr(acts, name).isEnabled()} == offered
     for name in {"resume", "change", "pause", "fork", "compare", "delete"} - offered:
         action = getattr(acts, name)
         assert action.disabled_reason
+
+
+def test_menu_of_runs_groups_their_actions(acts: RunActions) -> None:
+    groups = [
+        ["show_run", "open_folder"],
+        ["resume_run", "change_run", "pause_run", "fork_run"],
+        ["compare_runs"],
+        ["favorite_runs", "rename_run", "&Tags"],
+        ["delete_runs", "undo_delete"],
+    ]
+    for selected in (runs("paused"), []):
+        acts.set_runs(selected)
+        menu = acts.create_menu(selected, [])
+        texts = "|".join(action.objectName() or action.text() for action in menu.actions()).split("||")
+        assert [group.split("|") for group in texts] == groups
+        (tags,) = (action.menu() for action in menu.actions() if action.text() == "&Tags")
+        assert isinstance(tags, QMenu)
+        assert [action.text() for action in tags.actions()] == ["&New tag…"]
+        assert tags.isEnabled() is bool(selected)

@@ -182,6 +182,10 @@ def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: R
 def test_details_show_hint_without_single_run(page: RunsPage, refresh: Refresh) -> None:
     runs = [write_run(8), write_run(8)]
     refresh()
+    hint = page.details.hint.text()
     assert page.details.hint.isVisible()
     select_runs(page, *runs)
     assert page.details.hint.text().startswith("2 runs")
+    page.table.clearSelection()
+    assert (page.details.hint.isVisible(), page.details.hint.text()) == (True, hint)
+    assert "0" not in hint

@@ -51,7 +51,7 @@ TRIALS = (
     make_trial(
         13, "completed", 0.5, "adamw", values=(0.5, 20.0), reported={1: 0.8, 2: 0.6, 3: 0.5}, epoch=3, seconds=3
     ),
-    make_trial(15, "failed", 0.8, "lamb", cause="Out of memory.", seconds=7),
+    make_trial(15, "failed", 0.8, "lamb", cause="Out of memory.", seconds=7, confirmed=(0.75,)),
     make_trial(18, "running", 0.7, values=(0.7, 10.0), reported={1: 0.7}, epoch=1, epochs=4, seconds=50),
     make_trial(21, "waiting", None, "adamw", seconds=0),
 )
@@ -141,7 +141,9 @@ def test_results_by_trial(qtbot: QtBot) -> None:
     with qtbot.waitSignal(plot.picked) as picked:
         item.sigClicked.emit(item, item.points(), None)
     assert picked.args == [13]
-    assert read_labels(plot) == ("Trial", "Loss")
+    assert (plot.title, read_labels(plot)) == ("Loss by trial", ("Trial", "Loss"))
+    higher = show_trials(HistoryPlot("h"), make_data(structs.replace(LOSS, higher_is_better=True)))
+    assert read_curve(higher, "best") == [steps[0], [0.9] * 11]
     assert read_labels(show_trials(HistoryPlot("h"), make_data(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
         "Trial", "Training time, s"
     )  # fmt: skip
@@ -154,7 +156,7 @@ def test_pareto_front_by_second_goal() -> None:
     assert read_curve(plot, "front") == [[10, 20, 20, 30, 30], [0.7, 0.7, 0.5, 0.5, 0.9]]
     assert read_points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
     assert [values.tolist() for values in plot.selection.getData()] == [[20], [0.5]]
-    assert read_labels(plot) == ("Training time, s", "Loss")
+    assert (plot.title, read_labels(plot)) == ("Loss against training time", ("Training time, s", "Loss"))
     assert "0.5" in describe_best(TWO)
 
 
@@ -177,6 +179,7 @@ def test_parallel_coordinates_from_bad_to_best() -> None:
     texts = {key: item.toPlainText() for key, item in plot.items.items() if isinstance(item, pg.TextItem)}
     rates, kinds = {(0, 0): "0.0001", (0, 1): "0.1"}, {(1, 0): "SGD", (1, 0.5): "AdamW", (1, 1): "LAMB"}
     assert texts == rates | kinds | {(2, 0): "0.4", (2, 1): "0.9"}
+    assert plot.viewRange()[0] == pytest.approx([-0.35, 2.35])
 
 
 @pytest.mark.usefixtures("styled")
@@ -258,13 +261,15 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
         ["10", "Completed", "0.9000", "30 s", "–", "0.0001", "SGD", "2 / 2", "1:30 min"],
         ["12", "Pruned", "0.4000", "–", "0.7000", "0.000316", "LAMB", "1 / 3", "4 s"],
         ["13", "Completed", "0.5000", "20 s", "–", "0.000562", "AdamW", "3 / 3", "3 s"],
-        ["15", "Failed", "0.8000", "–", "–", "0.00178", "LAMB", "0 / 3", "7 s"],
+        ["15", "Failed", "0.8000", "–", "0.7500", "0.00178", "LAMB", "0 / 3", "7 s"],
         ["18", "Running", "0.7000", "10 s", "–", "0.01", "SGD", "1 / 4", "50 s"],
         ["21", "Waiting", "–", "–", "–", "0.0562", "AdamW", "0 / 3", "0 s"],
     ]
     assert [bool(model.index(row, 1).data(Qt.ItemDataRole.FontRole)) for row in range(6)] == [1, 0, 1, 0, 1, 0]
-    tips = [model.index(row, column).data(Qt.ItemDataRole.ToolTipRole) for row, column in ((1, 4), (3, 0))]
-    assert ("0.1" in tips[0].split()[-1 - 2], tips[1]) == (True, "Out of memory.\nrun 15")
+    tips = [model.index(row, column).data(Qt.ItemDataRole.ToolTipRole) for row, column in ((1, 4), (3, 4), (3, 0))]
+    assert tips[0].startswith("0.7000, 0.8000 and 0.6000 with 3 other seeds; standard deviation 0.1000")
+    assert "standard deviation" not in (tips[1] or "")
+    assert tips[2] == "Out of memory.\nrun 15"
     orders = {2: [12, 13, 18], 3: [18, 13, 10], 5: [10, 12, 13], 6: [10, 18, 13], 7: [15, 21, 12], 8: [21, 13, 12]}
     for column, first in orders.items():
         view.table.sortByColumn(column, Qt.SortOrder.AscendingOrder)

@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.runs import launch
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
+from engine.system import paths
 from gui.pages import RUNS
 from gui.sources.launcher import Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
@@ -134,6 +135,7 @@ def test_next_window_reports_run_that_was_not_created_in_time(
     [
         (errno.EACCES, "No permission"),
         (errno.EROFS, "No permission"),
+        (errno.EPERM, "No permission"),
         (errno.ENOSPC, "full"),
         (errno.EDQUOT, "full"),
         (errno.EIO, "Could not create"),
@@ -144,6 +146,7 @@ def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected
     assert expected in problem.message
     assert "/data/runs" in problem.message
     assert "FOOTPLATE_HOME" in problem.remedy
+    assert str(paths.runs_folder()) in make_creation_problem(OSError(number, "as the system words it")).message
 
 
 def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from engine.contract.events import (
     Chosen,
     ClassMeasures,
     CommandReceived,
+    DevicesFree,
     EventsLost,
     Failed,
     Fetching,
@@ -23,6 +24,7 @@ from engine.contract.events import (
     StepMetrics,
     Validation,
     Waiting,
+    Warned,
 )
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events, iou
@@ -98,6 +100,9 @@ def test_run_data_ignores_repeated_events() -> None:
         ([Waiting(position=2, behind=("a", "b"), held=True)], "behind", []),
         ([PhaseChanged(phase="fetching", detail=detail) for detail in "aab"], "Fetching: ", ["info"] * 3),
         ([PhaseChanged(phase=phase) for phase in ("training", "saving", "training")], "Training", ["info"]),
+        ([PhaseChanged(phase="training"), make_first_execution(3)[0], PhaseChanged(phase="training")], "Training", ["info"] * 2),
+        ([DevicesFree(seconds=1, verified=verified) for verified in (True, False)], "memory could not be checked", ["info"]),
+        ([CommandReceived(command="use_loader_workers")], "Asked to use loader workers", ["info"]),
         ([RunFinished(outcome=outcome) for outcome in ("unsaved", "failed", "stopped")], "", ["error", "error", "info"]),
     ],
 )  # fmt: skip
@@ -113,6 +118,14 @@ def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str
         ([make_plan(from_step=20)], "epoch", 3),
         ([make_plan(from_step=40)], "epoch", EPOCHS),
         ([Fetching(source="w", done_bytes=n) for n in (1, 3, 9)], "fetching", (1, 9)),
+        ([Warned(code="unsaved", message="It can't be saved.")], "unsaved", True),
+        ([Warned(code="unsaved", message="It can't be saved."), Warned(code="other", message="")], "unsaved", True),
+        ([Warned(code="unsaved", message=""), RunFinished(outcome="unsaved")], "unsaved", False),
+        ([Warned(code="unsaved", message=""), *make_first_execution(3)[:1]], "unsaved", False),
+        ([Fetching(source="w", done_bytes=1), *make_first_execution(3)[:1]], "fetching", ()),
+        ([CommandReceived(command="stop"), *make_first_execution(3)[:1]], "end_request", ""),
+        ([CommandReceived(command="pause")], "end_request", "pause"),
+        ([CommandReceived(command="use_loader_workers")], "end_request", ""),
         (make_first_execution(3, devices=("GPU-1",)) + make_second_execution(3), "device_names", {"GPU-1": "NVIDIA H200", "cpu": "AMD EPYC"}),
         (make_first_execution(3) + make_restart_events(3, BEGUN + 1, devices=("cpu",), changes={"strategy": "ddp"}), "started.job.parallel.strategy", "ddp"),
     ],

@@ -155,6 +155,15 @@ def test_number_table_sorts_unknown_last_and_draws_bars(show_widget: ShowWidget)
         ends.append(image.pixelColor(rect.left() + 8 + 100, line) == QColor(theme.colors().text))
     assert widths == [pytest.approx(100, abs=4), pytest.approx(200, abs=4), 0]
     assert ends == [True, True, False]
+    rect = table.visualRect(rows.index(0, 0))
+    columns = range(rect.left(), rect.right())
+    drawn = [
+        x - rect.left() - 8 for x in columns if image.pixelColor(x, rect.bottom() - 4) == QColor(theme.colors().text)
+    ]
+    assert (min(drawn), max(drawn)) == (pytest.approx(50, abs=2), pytest.approx(150, abs=2))
+    table.selectRow(0)
+    selected = table.viewport().grab().toImage().pixelColor(rect.left() + 12, rect.bottom() - 2)
+    assert selected == QColor(theme.colors().accent_text)
 
 
 def test_headers_are_aligned_and_explained() -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import Example, PreviewImage
-from engine.contract.images import CLOUD_TEXT
+from engine.contract.images import CLOUD_GRAY, CLOUD_TEXT
 from engine.data.drawing import encode_png
 from engine.tasks.points.drawing import BACKGROUND, draw_points, encode_points
 from gui.dataset.examples import ExampleList
@@ -44,6 +44,21 @@ def test_cloud_is_first_drawn_like_its_image() -> None:
     assert np.abs(pixels(cloud.draw(Direction(90), SIDE)).astype(int) - first).max() > 50
     above = pixels(cloud.draw(Direction(0, 0), SIDE))  # along the axis of least variance
     assert not (above == pixels(cloud.draw(Direction(0, 90), SIDE))).all()
+
+
+def test_near_points_cover_far_ones_and_are_brighter() -> None:
+    red, blue = (255, 0, 0), (0, 0, 255)
+    positions = np.array([[0, -0.5, 0], [0, 0.5, 0], [0.9, 0, 0.5]], np.float32)
+    cloud = PointCloud(positions, np.array([red, blue, blue], np.uint8))
+    drawn = [pixels(cloud.draw(Direction(turn, 90), SIDE)) for turn in (0, 180)]  # from both sides
+    assert [tuple(image[SIDE // 2, SIDE // 2]) for image in drawn] == [red, blue]
+    assert [tuple(image[SIDE // 4 + 2, column]) for image, column in zip(drawn, (56, 7), strict=True)] == [blue, blue]
+    near, far = (tuple(row) for row in ((-0.5, -0.5, 0), (0.5, 0.5, 0)))
+    gray = pixels(
+        PointCloud(np.array([near, far], np.float32), np.zeros((2, 3), np.uint8)).draw(Direction(0, 90), SIDE)
+    )
+    shades = [int(gray[SIDE // 2, column, 0]) for column in (SIDE // 4 + 2, 3 * SIDE // 4 - 2)]
+    assert [shades[1], shades[0]] == list(CLOUD_GRAY[1:])
 
 
 @pytest.mark.parametrize("text", ["", "x", "AAAA", "eJwDAAAAAAE="])

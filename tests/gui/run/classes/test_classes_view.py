@@ -220,9 +220,9 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
 
 def test_matrix_of_many_classes_has_vertical_names_and_no_numbers(show_widget: ShowWidget) -> None:
     matrix = show_widget(ConfusionMatrix(), 300, 300)
-    matrix.show_counts([f"kind {number}" for number in range(40)], np.eye(40, dtype=np.int64))
+    matrix.show_counts([f"a longer kind {number}" for number in range(40)], np.eye(40, dtype=np.int64))
     drawn, cell = matrix.grab().toImage(), matrix.cell_rect(5, 5).toRect()
-    above = QRect(cell.left(), cell.top() - 30, cell.width(), 24)
+    above = matrix.cell_rect(0, 5).toRect().translated(0, -30).adjusted(0, 0, 0, 10)
     assert len({color.name() for color in read_pixel_colors(drawn, above)}) > 1
     assert len({color.name() for color in read_pixel_colors(drawn, cell.adjusted(2, 2, -2, -2))}) == 1
 

@@ -281,6 +281,12 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     assert view.pages.currentIndex() == FAILURE
     assert view.pages.failure.text() == "There is no test split. It has: val, all."
     view.pages.retry.click()
+    view.form.start.click()
+    view.pages.child.cancel()
+    view.pages.child.failed.emit("The evaluation ended early.")
+    assert view.pages.currentIndex() == FAILURE
+    assert view.pages.failure.text() == "The evaluation ended early. Try again."
+    view.pages.retry.click()
     view.form.cancel.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
 

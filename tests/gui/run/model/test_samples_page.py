@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
@@ -382,5 +382,15 @@ def test_read_image_explains_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_text("<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>")
     assert read_image(tmp_path / "a.jpg") == "a.jpg is not an image that can be shown here."
     assert read_image(tmp_path / "b.jpg") == "b.jpg is missing."
+    image = QImage(40, 20, QImage.Format.Format_RGB32)
+    assert image.save(str(tmp_path / "d.png"))
+    sizes = {0: QSize(40, 20), 10: QSize(10, 5), 40: QSize(40, 20), 90: QSize(40, 20)}
+    for side, size in sizes.items():
+        read = read_image(tmp_path / "d.png", side)
+        assert isinstance(read, QImage)
+        assert read.size() == size
+    content = (tmp_path / "d.png").read_bytes()
+    (tmp_path / "d.png").write_bytes(content[: len(content) // 2])
+    assert str(read_image(tmp_path / "d.png")).startswith("d.png can't be shown: ")
     os.mkfifo(tmp_path / "c.jpg")
     assert "is a FIFO" in str(read_image(tmp_path / "c.jpg"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from gui.run.page import RunPage
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
+from gui.style import theme
 from tests.gui.run.evaluated_run import draw, make_predicted_run
 from tests.gui.sources.executions import make_first_execution
 from tests.gui.sources.written_runs import write_run
+from tests.support.painted import describe_painting
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, join_visible_texts, scroll
 
@@ -77,6 +80,9 @@ def test_strip_shows_truth_above_prediction(view: PredictionsView, folder: Path,
     drawn, rect = view.strip.viewport().grab().toImage(), view.strip.visualItemRect(view.strip.item(1))
     quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * quarter // 4) for quarter in (1, 3)]
     assert [drawn.pixelColor(point).name() for point in quarters] == ["#00ff00", "#ff0000"]
+    edges = [QPoint(rect.left() + 2, rect.center().y()), QPoint(rect.left() + rect.width() + 2, rect.center().y())]
+    accent = QColor(theme.colors().accent)
+    assert [drawn.pixelColor(edge) == accent for edge in edges] == [False, True]
 
 
 def test_predictions_view_forgets_images_of_other_runs_and_steps(
@@ -136,6 +142,8 @@ def test_predictions_view_reports_missing_and_damaged_images(view: PredictionsVi
         return thumbnail is not None and thumbnail.isNull()
 
     qtbot.waitUntil(has_null_thumbnail)
+    assert "“✖” error" in describe_painting(view.strip)
+    assert describe_painting(view.prediction).startswith("“✖ Couldn't show predictions/000040/002.png:” error")
     draw(truncated, "#ff0000")
     view.validation_slider.step(-1)
     view.validation_slider.step(1)
@@ -182,8 +190,10 @@ def test_read_image_rejects_other_files(tmp_path: Path) -> None:
 
 def test_panes_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot: QtBot) -> None:
     fitted = view.truth.image_rect()
+    assert not view.reset_zoom.isVisible()
     for _ in range(4):
         qtbot.keyClick(view.prediction, Qt.Key.Key_Plus)
+    assert view.reset_zoom.isVisible()
     assert view.truth.image_rect().width() == pytest.approx(fitted.width() * 1.25**4, rel=0.02)
     assert view.truth.image_rect() == view.prediction.image_rect()
     zoomed = view.truth.image_rect()
@@ -199,6 +209,7 @@ def test_panes_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot:
     )
     view.reset_zoom.click()
     assert view.truth.image_rect() == fitted
+    assert not view.reset_zoom.isVisible()
 
 
 def test_keys_and_mouse_change_the_visible_part(show_widget: ShowWidget, qtbot: QtBot) -> None:
@@ -233,6 +244,28 @@ def test_keys_and_mouse_change_the_visible_part(show_widget: ShowWidget, qtbot: 
     assert zoom.factor == 32
     pane.show_image("It is missing.", "a tree")
     assert pane.accessibleDescription() == "It is missing."
+
+
+def test_enlarged_pixels_are_sharp_and_inside_the_frame(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    zoom = Zoom()
+    pane = show_widget(ImagePane("Truth", zoom), 244, 124)
+    image = QImage(2, 1, QImage.Format.Format_RGB32)
+    for x, color in enumerate(("#ff0000", "#0000ff")):
+        image.setPixelColor(x, 0, QColor(color))
+    pane.show_image(image, "a tree")
+    zoom.zoom_by(2)
+    scheme = theme.colors()
+    for has_focus in (False, True):
+        if has_focus:
+            pane.setFocus()
+            qtbot.waitUntil(pane.hasFocus)
+        else:
+            pane.clearFocus()
+        drawn = pane.grab().toImage()
+        line = [drawn.pixelColor(x, 62).name() for x in range(244)]
+        assert line[0] == (scheme.accent if has_focus else scheme.border)
+        assert line[1] == (scheme.accent if has_focus else scheme.raised)
+        assert [(color, len(list(same))) for color, same in groupby(line[2:-2])] == [("#ff0000", 120), ("#0000ff", 120)]
 
 
 def test_zoom_keeps_point_and_stops_at_edges() -> None:

@@ -30,6 +30,7 @@ from tests.gui.sources.written_runs import (
     write_run,
 )
 from tests.gui.split_points.example import SPLIT_POINTS, make_split, make_step_times, make_trace
+from tests.support.painted import describe_painting
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget
 
@@ -117,6 +118,35 @@ def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
         assert drawn.pixelColor(last.topLeft() + QPoint(3, 2)).name() == theme.device_color(device)
 
 
+def test_schedule_blocks_have_the_number_of_their_microbatch(diagram: ScheduleDiagram) -> None:
+    first, second = make_trace().ranks
+    block, drawings = find_block(diagram, first[1]).adjusted(2, 2, -2, -2), []
+    for microbatch in (1, 1, 7):
+        changed = Action("F", 0, microbatch, 0.01, 0.02)
+        diagram.show_trace(make_trace(ranks=((first[0], changed, *first[2:]), second)), DEVICES, TITLES)
+        drawings.append(diagram.grab(block).toImage())
+    assert drawings[0] == drawings[1] != drawings[2]
+
+
+def test_schedule_explains_the_kinds_that_occur(diagram: ScheduleDiagram) -> None:
+    ends = []
+    for kinds in ("F", "FB", "FBI"):
+        actions = tuple(Action(kind, 0, 0, n / 100, n / 100 + 0.01) for n, kind in enumerate(kinds))  # type: ignore[arg-type]
+        diagram.show_trace(make_trace(ranks=(actions, actions)), DEVICES, TITLES)
+        drawn = diagram.grab().toImage()
+        legend = range(diagram.height() - schedule.LEGEND_HEIGHT + 6, diagram.height() - 4)
+        blank = drawn.pixelColor(drawn.width() - 2, legend[0])
+        ends.append(max(x for x in range(drawn.width()) if any(drawn.pixelColor(x, y) != blank for y in legend)))
+    assert ends == sorted(set(ends))
+
+
+def test_schedule_finds_actions_in_any_order(diagram: ScheduleDiagram) -> None:
+    ranks = tuple(actions[::-1] for actions in make_trace().ranks)
+    diagram.show_trace(make_trace(ranks=ranks), DEVICES, TITLES)
+    lefts = [find_block(diagram, action).left() for action in make_trace().ranks[0]]
+    assert lefts == sorted(lefts)
+
+
 def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) -> None:
     action = make_trace().ranks[1][2]
     point = find_block(diagram, action).center()
@@ -186,7 +216,9 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     assert (waiting.right() - compute.left()) / (bars.bar(1)[2].right() - compute.left()) == pytest.approx(0.5)
     assert compute.width() / bars.bar(1)[0].width() == pytest.approx(50 / 66)
     assert bars.bar(1)[2].right() < bars.width() - 3 * 64, "columns with numbers"
+    assert "“50.0” text, “4.0” text, “16.0” text" in describe_painting(bars)
     bars.resize(500, 120)
+    assert [number in describe_painting(bars) for number in ("“50.0”", "“4.0”", "“16.0”")] == [True, False, True]
     assert bars.bar(1)[2].right() == pytest.approx(bars.width(), abs=3)
 
 

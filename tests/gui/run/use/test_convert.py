@@ -68,6 +68,11 @@ def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp
     assert texts[0]
     assert texts[1]
     assert texts[2] == texts[0] | texts[1]
+    form.show_run(run, job(task="detection", model="fcos_resnet50_fpn"))
+    form.targets["safetensors"].setChecked(False)
+    for is_int8 in (True, False):
+        form.int8.box.click()
+        assert ("int8" in form.problems.text()) is is_int8
     form.show_run(run, job())
     for file, is_packed in ((tmp_path / "plain", False), (tmp_path / "zipped", True)):
         file.touch()

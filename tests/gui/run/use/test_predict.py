@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile, WrittenFormat
 from gui.run.predictions.image_pane import ImagePane
 from gui.run.use import predict
 from gui.run.use.predict import PredictForm, PredictResult
@@ -116,11 +116,16 @@ def test_predict_result_shows_the_drawing_of_each_row(
         assert result.caption.text() == f"text {row}"
         qtbot.waitUntil(lambda color=color: middle(result.image) == color)
     assert "c.png" in result.skipped.text()
-    result.show_file(
-        write(tmp_path, msgspec.structs.replace(predicted, skipped_count=0, skipped=(), rows=predicted.rows[:1]))
+    assert result.heading.text() == "Predicted for 3 samples in 1 s"
+    files = (WrittenFormat(path="masks", format="overlays", count=2),)
+    second = msgspec.structs.replace(
+        predicted, skipped_count=0, skipped=(), rows=predicted.rows[:1], files=files, images_per_second=25.0
     )
+    result.show_file(write(tmp_path, second))
     qtbot.waitUntil(lambda: result.list.count() == 1)
     assert result.skipped.text() == ""
+    assert result.heading.text().endswith("(25 images/s)")
+    assert result.files.text() == f"{tmp_path / 'out'}: masks (2 files)"
     (tmp_path / "predictions.json").write_text("{")
     result.show_file(str(tmp_path / "predictions.json"))
     qtbot.waitUntil(lambda: "predictions.json" in result.skipped.text())

@@ -14,6 +14,7 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
+from engine.contract.inference.messages import LiveRequest
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictRequest
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
@@ -24,6 +25,7 @@ from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
 from gui.run.use.view import CONVERT, LIVE, UseView
 from gui.sources.background import Background
+from tests.gui.sources.written_runs import job
 from tests.support.drops import drop_files
 from tests.support.run_data import make_run_data
 from tests.support.trained_runs import LABELS, TrainedRun
@@ -185,6 +187,32 @@ def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) 
     view.predict_form.add([str(tmp_path)])
     qtbot.waitUntil(lambda: view.predict_form.submit_action.disabled_reason == "The run has no checkpoint yet")
     qtbot.waitUntil(lambda: view.convert_form.submit_action.disabled_reason == "The run has no checkpoint yet")
+
+
+def test_live_view_watches_the_chosen_source(
+    show_widget: ShowWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, requests = show_widget(LiveView(), 600, 600), list[LiveRequest]()
+    monkeypatch.setattr(live.child, "start", requests.append)
+    live.start.trigger()
+    live.show_run(RunFolder(tmp_path), job(devices=("cpu", "cpu")))
+    live.child.refused.emit((Problem("source", "The camera is missing."),))
+    assert live.failure.text() == "The camera is missing."
+    live.zoom.zoom_by(2)
+    for source, path in (
+        ("camera:rtsp://host/1", "camera:rtsp://host/1"),
+        ("~/walk.mp4", str(Path.home() / "walk.mp4")),
+    ):
+        live.source.set_value(source)
+        live.start.set_disabled_reason("")
+        live.start.trigger()
+        assert (requests[-1].run, requests[-1].source) == (str(tmp_path), path)
+        assert requests[-1].devices == live.devices.value() == ("cpu", "cpu")
+        assert Path(requests[-1].out).is_dir()
+    assert (live.failure.text(), live.zoom.is_changed) == ("", False)
+    assert not Path(requests[0].out).exists()
+    live.close_work()
+    assert not Path(requests[1].out).exists()
 
 
 def test_live_view_clears_the_frame_of_the_previous_run(show_widget: ShowWidget, tmp_path: Path) -> None:

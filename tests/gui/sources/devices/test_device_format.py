@@ -64,6 +64,13 @@ def test_busy_sums_memory_by_user_or_in_all() -> None:
     assert describe_use(processes, "me") == "busy: you, 4.0 GiB; anna, 2.0 GiB"
     assert describe_use(processes[::2], "me") == describe_use_briefly(processes[::2], "me") == "in use by you, 4.0 GiB"
     assert describe_use_briefly(processes, "me") == "busy: 6.0 GiB"
+    named = (
+        GpuProcess(7, name="python", memory_used_bytes=1 << 30),
+        GpuProcess(8, user="anna"),
+        GpuProcess(9, user="anna", memory_used_bytes=2 << 30),
+        GpuProcess(5),
+    )
+    assert describe_use(named) == "busy: python, 1.0 GiB; anna; process 5"
     unknown = (GpuProcess(5), GpuProcess(6))
     assert (describe_use(unknown), describe_use_briefly(unknown)) == ("busy: 2 processes", "busy")
     assert describe_use_briefly((*unknown, GpuProcess(7, memory_used_bytes=2 << 30))) == "busy: 2.0 GiB"

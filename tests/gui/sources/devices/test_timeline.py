@@ -152,6 +152,23 @@ def test_timeline_prepends_older_rows_with_gaps() -> None:
     assert timeline.column("a")[-1] == 9.0  # type: ignore[index]
 
 
+def test_timeline_prepends_rows_at_the_longest_distance_without_a_gap() -> None:
+    timeline = make_timeline(3, 1000)
+    timeline.prepend(np.array([-60.0, -30.0]), {"up": np.array([7.0, 8.0], np.float32)}, gap_s=30)
+    assert timeline.x.tolist() == [-60.0, -30.0, 0.0, 1.0, 2.0]
+    assert column(timeline, "up").tolist() == [7.0, 8.0, 0.0, 1.0, 2.0]
+
+
+def test_full_timeline_prepends_nothing() -> None:
+    timeline = make_timeline(63, 64)
+    timeline.append(63.0, {"up": 63.0})
+    count, first = len(timeline), timeline.x[0]
+    timeline.prepend(first - np.arange(70.0, 0.0, -1), {"up": np.arange(70, dtype=np.float32)}, gap_s=30)
+    assert (len(timeline), timeline.x[-1]) == (64, 63.0)
+    timeline.prepend(timeline.x[0] - np.array([2.0, 1.0]), {"up": np.zeros(2, np.float32)}, gap_s=30)
+    assert (len(timeline), column(timeline, "up")[-count:].tolist()) == (64, column(timeline, "up").tolist()[-count:])
+
+
 def test_timeline_prepends_only_what_fits() -> None:
     timeline = make_timeline(3, 64)
     older = float(timeline.x[0]) - np.arange(200.0, 0.0, -1)
