@@ -26,7 +26,7 @@ from engine.contract.events import (
 from engine.contract.images import Preprocessing
 from engine.contract.job import Job
 from engine.contract.protocol import CheckpointNow, Pause, Stop
-from engine.contract.worker import WorkerDone
+from engine.contract.worker import Heartbeat, WorkerDone
 from engine.tasks.registry import TASKS
 from engine.training.randomness import seed
 from tests.engine.strategies.comparison import is_statistic
@@ -259,6 +259,7 @@ def test_checkpoint_command_saves(job: Make, start: Start, model_file: Write, tm
     gate = tmp_path / "gate"
     group = start(job(epochs=2, **model_file(GATED.format(gate=str(gate)))), every_step=True, prepare=ON_COMMAND)
     group.read_steps(3)
+    group.read(lambda _, event: isinstance(event, Heartbeat) and (event.step, event.activity) == (3, "step"))
     group.send(CheckpointNow(), rank=0)
     saved = group.read(lambda _, message: isinstance(message, CheckpointSaved))
     assert saved.kind == "last"

@@ -224,6 +224,9 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     page.child.cancel()
     page.child.done.emit(an_answer(machines=(prediction,)))
     assert page.view.machines.body.text() == "4 are faster."
+    for speed, differs in ((20.0, True), (10.0, False)):
+        page.options.network.setValue(speed)
+        assert page.options.ask.isVisible() is differs
     page.options.time.setCurrentIndex(page.options.time.findData(300))
     page.options.ask.click()
     assert (page._request.seconds, page._request.remeasure) == (300.0, True)

@@ -25,6 +25,7 @@ from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
 from gui.form.submit_bar import StepList
 from tests.gui.sources.devices.snapshots import gpu, snapshot
+from tests.support.widgets import find_button
 
 REPORT = DatasetReport(
     folder="",
@@ -255,10 +256,12 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
     examples = tuple(Example(name, "train", b"") for name in ("ants", "bees"))
     filled.card.show_report(msgspec.structs.replace(REPORT, unreadable=(), unreadable_count=0, examples=examples))
     assert (filled.card._listing.toPlainText(), filled.card.bars.isVisibleTo(filled)) == ("", False)
+    requested: list[int] = []
+    filled.card.gallery_requested.connect(requested.append)
+    filled.card.open.click()
     filled.card.strip.setCurrentRow(1)
-    with qtbot.waitSignal(filled.card.gallery_requested) as requested:
-        filled.card.open.click()
-    assert requested.args == [1]
+    filled.card.open.click()
+    assert requested == [0, 1]
     bar = filled.card.findChild(QProgressBar)
     for done in (0, 3):
         filled.card.show_progress(done, 10)
@@ -273,7 +276,7 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
 def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.set_job(Job.from_fields(dataset=str(images)))
     assert form.card.text().startswith("Inspecting the folder…")
-    form.card.cancelled.emit()
+    find_button(form.card, "Cancel the inspection").click()
     assert form.card.text().startswith("Not inspected.")
     with qtbot.assertNotEmitted(form.folder_chosen, wait=400):
         form.validate()

@@ -104,6 +104,20 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     assert not panel.isVisible()
 
 
+def test_list_chooses_by_click_or_return(form: JobForm, panel: ModelPanel, qtbot: QtBot) -> None:
+    table = panel.table
+    for row in (1, 2):
+        form.fields.model.open_panel()
+        index = panel.model.index(row, NAME)
+        expected = panel.model.rows[row].entry.id
+        if row == 1:
+            qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=table.visualRect(index).center())
+        else:
+            table.setCurrentIndex(index)
+            qtbot.keyClick(table, Qt.Key.Key_Return)
+        assert (form.field_value("model"), panel.isVisible()) == (expected, False)
+
+
 def test_facts_appear_once_they_are_known(panel: ModelPanel, qtbot: QtBot) -> None:
     row = panel.model.position("timm:tf_efficientnet_lite0")
     assert row is not None

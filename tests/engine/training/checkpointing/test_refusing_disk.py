@@ -263,6 +263,7 @@ def test_final_save_uses_the_first_folder_that_accepts(
 def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Worker], is_replaced: bool) -> None:
     first = make_worker()
     for epoch, value in ((1, 0.7), (2, 0.5)):
+        first.checkpointer.stopping.add({"top1": value})
         first.save(epoch, top1=value)
     best = first.folder / "checkpoints/best.pt"
     if is_replaced:
@@ -272,6 +273,8 @@ def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Wor
     second = make_worker()
     checkpoint.restore(second.strategy, second.step, second.checkpointer, checkpoint.progress(STEPS))
     known = second.checkpointer.best, second.checkpointer.best_epoch, second.checkpointer.writer.best_sha256
+    stopping = [worker.checkpointer.stopping.state_dict() for worker in (first, second, make_worker())]
+    assert stopping[0] == stopping[1] != stopping[2]
     assert known == (({}, None, "") if is_replaced else ({"top1": 0.7}, 1, verify_checkpoint(best)))
     assert (second.folder / "checkpoints/best.pt").exists() is not is_replaced
 

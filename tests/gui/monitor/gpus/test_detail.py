@@ -201,6 +201,10 @@ def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None
 def test_detail_of_removed_gpu_closes(watching: Watching) -> None:
     watching.deliver(full_gpu(0), full_gpu(1))
     watching.page.show_gpu(full_gpu(1).uuid)
+    watching.page.gpus.detail.back.click()
+    assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
+    watching.page.show_gpu(full_gpu(1).uuid)
+    assert watching.page.gpus.currentWidget() is watching.page.gpus.detail
     watching.deliver(full_gpu(0), at=1)
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
 
