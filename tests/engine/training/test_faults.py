@@ -54,10 +54,13 @@ def _spec(job: Job) -> WorkerSpec:
         (RuntimeError("NCCL error: unhandled\nLast error:\nno GID index"), "The error at step 12: no GID index"),
         (KeyError("gone"), "KeyError at step 12: 'gone'"),
         (RuntimeError(), "RuntimeError at step 12: no further details"),
+        (RuntimeError("\nfirst line\nsecond line"), "RuntimeError at step 12: first line"),
     ],
 )
 def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text: str) -> None:
-    assert text in explain(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
+    cause = explain(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
+    assert text in cause
+    assert "second line" not in cause
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch:
         assert np.abs(pixels - train.load(each.sample, 16, 3).permute(1, 2, 0).numpy()).max() <= 1
     with pytest.raises(TaskError, match="No transforms are listed"):
         preview.render(PreviewRequest(job.with_fields(augmentation="own"), samples), shown.append)
+    assert not preview.render(PreviewRequest(job.with_fields(epochs=5), (3,)), shown.append)
+    assert [each.epoch for each in shown if each.sample == 3] == [1, 2, 3]
     monkeypatch.setattr(preview, "MAX_PREVIEW_SIDE", 8)
     assert preview.render(PreviewRequest(job.with_fields(mirror="auto", epochs=1), (3,)), shown.append)
     assert (shown[-1].size, Image.open(BytesIO(shown[-1].png)).size) == (16, (8, 8))

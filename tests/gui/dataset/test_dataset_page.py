@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec import structs
 from PIL import Image
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -323,6 +323,17 @@ def test_class_balance_uses_colors_of_legend(styled: QApplication, qtbot: QtBot)
     shorter = colors(structs.replace(REPORT, legend=legend[:2]))
     assert "#ff00ff" in shorter
     assert "#00ffff" not in shorter
+
+
+def test_class_balance_repaints_each_part_as_the_whole(styled: QApplication, qtbot: QtBot) -> None:
+    bars = ClassBalance()
+    qtbot.addWidget(bars)
+    bars.show_report(REPORT)
+    bars.resize(300, bars.height())
+    image = bars.grab().toImage()
+    for top in range(0, bars.height() - 3, 4):
+        part = QRect(0, top, 300, 4)
+        assert bars.grab(part).toImage() == image.copy(part), top
 
 
 def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) -> None:
