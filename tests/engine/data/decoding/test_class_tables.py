@@ -20,6 +20,7 @@ BY_COLOR = {
     "classes.csv": "blue;green;red;id;class\n0;0;0;0;void\n0;0;128;1;road\n0;128;0;2;tree\n",
     "labelmap.csv": "void,0,0,0\nroad,128,0,0\ntree,0,128,0\n",
     "colormap.csv": "label,color\nvoid,#000000\nroad,#800000\ntree,#008000\n",
+    "labels.csv": "id,name,color\n0,void,#000000\n1,road,#800000\n2,tree,#008000\n",
     "label_colors.txt": "0 0 0\tvoid\n128 0 0\troad\n0 128 0\ttree\n",
     "labelmap.txt": "# label:color_rgb:parts:actions\nvoid:0,0,0::\nroad:128,0,0::\ntree:0,128,0::\n",
     "classes.txt": "void 0 0 0\nroad 128 0 0\ntree 0 128 0\n",

@@ -110,6 +110,10 @@ def test_largest_image_of_an_avif_counts(tmp_path: Path, side: int, complete: bo
     content = b"".join(struct.pack(">I", 8 + len(body)) + kind + body for kind, body in boxes)
     (tmp_path / "a.avif").write_bytes(content)
     assert seems_complete(str(tmp_path / "a.avif")) == complete
+    with_64_bits = struct.pack(">I", 1) + b"mdat" + struct.pack(">Q", 25) + bytes(9)
+    for last, expected in ((with_64_bits, complete), (b"", False)):
+        (tmp_path / "a.avif").write_bytes(content.removesuffix(struct.pack(">I", 17) + b"mdat" + bytes(9)) + last)
+        assert seems_complete(str(tmp_path / "a.avif")) == expected
 
 
 @pytest.mark.parametrize(

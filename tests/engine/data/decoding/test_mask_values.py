@@ -164,7 +164,13 @@ def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...
 
 @pytest.mark.parametrize(
     ("ending", "options", "lossy"),
-    [("webp", {"lossless": True}, False), ("webp", {"quality": 50}, True), ("jpg", {}, True), ("png", {}, False)],
+    [
+        ("webp", {"lossless": True}, False),
+        ("webp", {"quality": 50}, True),
+        ("jpg", {}, True),
+        ("png", {}, False),
+        ("tif", {"compression": "jpeg"}, True),
+    ],
 )
 def test_lossy_files_are_marked(ending: str, options: dict[str, object], lossy: bool) -> None:
     for mask in (make_striped_mask(0, 255), color_mask(make_striped_mask(0, 1), {1: 0xFF0000})):

@@ -54,6 +54,10 @@ SEPARATE = {"photometric": "minisblack", "planarconfig": "separate"}
         (make_pixels(np.uint8, 3), RGB | {"compression": "jpeg", "tile": (16, 16)}),
         (make_translucent_pixels(2), WHITE | STRIPS | {"extrasamples": ["unassalpha"], "planarconfig": "contig"}),
         ((make_pixels(np.uint8, 5) > 99).transpose(2, 0, 1), SEPARATE),
+        (
+            (make_pixels(np.uint16, 4) // [1, 1, 1, 2048] * [1, 1, 1, 65535]).astype(np.uint16),
+            RGB | {"extrasamples": ["unassalpha"]},
+        ),
         (make_pixels(np.uint16), BIG),
         (make_pixels(np.uint16, 5), BIG),
         (make_pixels(np.float32, 5), BIG | TILES),

@@ -20,6 +20,7 @@ from engine.data.decoding.unnamed_values import Meaning, _make_class_per_value, 
         ([3, 33, 255], (255,), False),
         ([3, 34, 255], (), True),
         ([3, 4, 300, 700], (), False),
+        ([200, 201, 202], (), False),
     ],
 )
 def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_note: bool) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.labels_table import FORMAT
@@ -149,6 +150,7 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
     ("file", "names"),
     [
         ("classes.txt", "cat\ndog\nhen\n"),
+        ("../classes.txt", "cat\ndog\nhen\n"),
         ("label_num_to_disease_map.json", '{"0": "cat", "1": "dog", "2": "hen"}'),
         ("label_map.csv", "name,label_id\ncat,0\ndog,1\nhen,2\n"),
         ("class_indices.json", '{"cat": 0, "dog": 1, "hen": 2}'),
@@ -358,6 +360,7 @@ def test_table_of_test_images_does_not_add_labels(tmp_path: Path, column: str) -
     [
         ("a,cat,1\nb,cat,0\nc,dog,1\n", {"a": {"cat"}, "b": set(), "c": {"dog"}}),
         ("a,cat,1\na,dog,0\nb,cat,0\nb,dog,1\n", {"a": {"cat"}, "b": {"dog"}}),
+        ("a,cat,0.5\nb,cat,0.0\nc,dog,0.7\n", {"a": {"cat"}, "b": {"cat"}, "c": {"dog"}}),  # scores, not flags
         ("a,cat,1.0\na,dog,1.0\nb,dog,0.0\n", {"a": {"cat", "dog"}, "b": set()}),
     ],
 )
@@ -532,11 +535,12 @@ def test_tables_of_different_splits_are_joined(
 
 
 def test_table_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
-    folder = write_tables(tmp_path, train="abc", val="def")
-    with (folder / "val.csv").open("a") as stream:
-        stream.write('f.png,"' + "x" * 200_000 + '"\n')
+    folder = write_tables(tmp_path, train="abc", val="de", test="f")
+    for name in ("val", "test"):
+        with (folder / f"{name}.csv").open("a") as stream:
+            stream.write('f.png,"' + "x" * 200_000 + '"\n')
     found = recognize(str(folder), val_fraction=0.2, seed=0, kinds=("classes",))
-    assert any("val.csv" in problem.message for problem in found.problems)
+    assert [problem.message.split()[0] for problem in errors(found.problems)] == ["test.csv", "val.csv"]
     (detection,) = detections(folder)
     assert ["train.csv" in each for each in detection.evidence] == [True]
 

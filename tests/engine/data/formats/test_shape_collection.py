@@ -102,6 +102,27 @@ def test_find_words_finds_a_word_between_two_chunks(tmp_path: Path, monkeypatch:
     assert sample_json(str(tmp_path / "a.json"), (b'"abc"', b'"ghi"')) is None
 
 
+@pytest.mark.parametrize("chunk_bytes", [7, 11, 30, 1000])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[{"a": [1], "b": [2]}]', {}),
+        ('\n {"a": [1, 2, 3], "c": [4], "b": [5]}', {"a": [1, 2], "b": [5]}),
+        ('{"a": [], "c": "' + "x" * 99 + '", "a": [1], "b": [2]}', {"a": [1], "b": [2]}),
+        ('{"a": [], "c": 1}', {"a": []}),
+        ('{"a": [1], "b": ["torn', {"a": [1], "b": ['"b": ["torn']}),
+    ],
+)
+def test_sample_lists_returns_first_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: dict[str, list[object]], chunk_bytes: int
+) -> None:
+    monkeypatch.setattr("engine.data.formats.shared.json_files.CHUNK_BYTES", chunk_bytes)
+    (tmp_path / "a.json").write_text(text)
+    found = sample_lists(str(tmp_path / "a.json"), ("a", "b"), until="b", count=2)
+    assert found.keys() == expected.keys()
+    assert all(items == expected[key][: len(items) or None] for key, items in found.items())
+
+
 @pytest.mark.parametrize(("count", "items"), [(0, []), (2, [1, {"a": 2}]), (9, [1, {"a": 2}, "x"])])
 def test_items_from_stops_after_a_count(count: int, items: list[object]) -> None:
     assert parse_items('[1, {"a": 2}, "x", {"torn', 1, count) == items

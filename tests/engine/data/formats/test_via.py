@@ -188,7 +188,7 @@ def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> No
     [
         ("a.json", '{"shapes": [], "imagePath": "a.png"}'),
         ("a.json", '{"a.png": ["cat"]}'),
-        ("a.json", '{"project": {}, "file": {}}'),
+        ("a.json", '{"metadata": {}, "file": {}}'),
         ("a.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,1,1,cat,1,2,3,4"),
     ],
 )

@@ -56,7 +56,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 
 def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     image, other = map(encode_png, TRUTH.images[:2])
-    members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.PNG": other, "c.cls": b"0"}
+    members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
     write(tmp_path / "x-0.tar", members)
     found = read_once(FORMAT, tmp_path, "classes")
     assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}

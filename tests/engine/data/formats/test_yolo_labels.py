@@ -10,6 +10,12 @@ from engine.data.formats.yolo.labels import Columns, Row, infer_columns, split_l
 
 BOX = (0.5, 0.5, 0.2, 0.2)
 
+POSES = [
+    (x, y, 0.1, 0.1, x - 0.02, y, x + 0.02, y, x, y + 0.02, x, y - 0.02, x, y)
+    for x in (0.2, 0.4, 0.8)
+    for y in (0.3, 0.7)
+]
+
 
 def rows(*values: tuple[float, ...]) -> list[Row]:
     return [Row(number, 0, each) for number, each in enumerate(values, 1)]
@@ -59,15 +65,10 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 3, None, [Columns(keypoint_values=6)]),
         ([(0.7, 0.7, 0.1, 0.1, 0.0, 0.71, 0.68, 0.72, 0.7, 0.7)] * 9, None, [Columns()]),
         ([(0.1, 0.1, 0.3, 0.2, 0.5, 0.1)] * 9, None, [Columns()]),
-        (
-            [
-                (x, y, 0.1, 0.1, x - 0.02, y, x + 0.02, y, x, y + 0.02, x, y - 0.02, x, y)
-                for x in (0.2, 0.4, 0.8)
-                for y in (0.3, 0.7)
-            ],
-            None,
-            [Columns(keypoint_values=10)],
-        ),
+        ([(0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20, None, [Columns()]),
+        (POSES, None, [Columns(keypoint_values=10)]),
+        ([(*each, 0.9) for each in POSES], None, [Columns(keypoint_values=10)]),
+        (POSES[:4], None, [Columns(keypoint_values=10), Columns()]),
         ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 4, None, [Columns()]),
         ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 5, None, [Columns(keypoint_values=3)]),
         ([BOX] * 20 + [(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)], None, [Columns()]),

@@ -44,10 +44,11 @@ def write_masks(folder: Path, *masks: np.ndarray) -> list[str]:
     [
         ([draw_numbered_mask(12), draw_numbered_mask(3), draw_numbered_mask(30)], 30),
         (
-            [draw_numbered_mask(12, first=26_001, step=7), draw_numbered_mask(3, first=24_000)],
+            [draw_numbered_mask(12, first=26_001, step=7), draw_numbered_mask(3)],
             12,
         ),  # numbered as in Cityscapes
         ([draw_numbered_mask(9), draw_numbered_mask(9)], 0),  # every image has the same organs
+        ([draw_numbered_mask(12, step=3), draw_numbered_mask(3)], 0),
         ([draw_numbered_mask(12, step=3), draw_numbered_mask(9, step=3)], 0),  # visible parts of a face
         ([draw_numbered_mask(4), draw_numbered_mask(3)], 0),
         ([draw_class_mask(10, seed) for seed in range(4)], 0),
