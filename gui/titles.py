@@ -74,9 +74,9 @@ CHOICES = {
 
 EMPTY = {
     "image_size": tr("model default"),
-    "stages_per_device": "two",
+    "stages_per_device": tr("two"),
     "clip_norm": tr("no limit"),
-    "ema_decay": "none",
+    "ema_decay": tr("none"),
     "patience": tr("trains all epochs"),
     "progressive_from": tr("one size throughout"),
     "dropout": tr("model default"),
@@ -90,14 +90,14 @@ PATHS = ("dataset", "resume_from", "weights_file")
 MAX_UNREAD = 3
 """Maximum number of unreadable runs that are named."""
 _ACTIVITIES = {
-    "starting": "starting",
+    "starting": tr("starting"),
     "fetching": tr("fetching its weights"),
-    "preparing": "preparing",
-    "training": "training",
-    "validating": "validating",
+    "preparing": tr("preparing"),
+    "training": tr("training"),
+    "validating": tr("validating"),
     "saving": tr("writing a checkpoint"),
-    "pausing": "pausing",
-    "stopping": "stopping",
+    "pausing": tr("pausing"),
+    "stopping": tr("stopping"),
 }
 
 
@@ -118,7 +118,7 @@ def describe_job_changes(changes: Mapping[str, object]) -> str:
     texts = []
     for name, value in changes.items():
         label = FIELDS[name].label if name in FIELDS else name
-        switch = "on" if value else "off"
+        switch = tr("on") if value else tr("off")
         texts.append(f"{label[:1].lower()}{label[1:]} {switch if isinstance(value, bool) else value}")
     return ", ".join(texts)
 
@@ -286,7 +286,7 @@ def format_job_value(name: str, value: object) -> str:
     """Format the value of a job's field or option as the form shows it."""
     if value in (None, "", ()):
         is_automatic = name == "split_points" or (name in FIELDS and FIELDS[name].optional)
-        return EMPTY.get(name, "automatic" if is_automatic else "none")
+        return EMPTY.get(name, tr("automatic") if is_automatic else tr("none"))
     if isinstance(value, bool | int | float):
         return _format_number(value)
     if isinstance(value, tuple | list):
@@ -300,7 +300,7 @@ def format_job_value(name: str, value: object) -> str:
 
 def _format_number(value: float) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return tr("yes") if value else tr("no")
     return localized(value) if isinstance(value, int) else significant(value)
 
 

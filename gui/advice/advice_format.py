@@ -142,10 +142,10 @@ def _get_display_value(field: str, value: object) -> object:
     if field == "devices" and isinstance(value, tuple):
         return describe_devices(value)
     if isinstance(value, tuple):
-        return listed(value) if value else "none"
+        return listed(value) if value else tr("none")
     if isinstance(value, str):
         return strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
-    return "automatic" if value is None else value
+    return tr("automatic") if value is None else value
 
 
 def describe_candidate(candidate: Candidate) -> Iterator[str]:

@@ -32,7 +32,7 @@ from gui.widgets.row_model import Column
 COLUMNS: tuple[Column[Candidate], ...] = (
     Column(tr("Candidate"), advice_format.format_name, help=tr("Order of the answer")),
     Column(
-        "Images/s",
+        tr("Images/s"),
         advice_format.format_speed,
         lambda candidate: candidate.images_per_second,
         is_numeric=True,

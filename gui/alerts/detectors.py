@@ -128,10 +128,12 @@ class EventTracker:
         if current is not None:
             if previous is not None and current > previous:
                 count = current - previous
-                noun = "error" if count == 1 else "errors"
-                events.append(
-                    Event(tr("{count} new {noun} ECC could not correct.").format(count=count, noun=noun), time, "error")
+                text = (
+                    tr("{count} new error ECC could not correct.")
+                    if count == 1
+                    else tr("{count} new errors ECC could not correct.")
                 )
+                events.append(Event(text.format(count=count), time, "error"))
             self._uncorrected = current
         has_failed = gpu.retired.rows_failed is True
         if has_failed and not self._has_failed_remapping:

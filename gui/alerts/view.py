@@ -176,7 +176,7 @@ def _format_duration(alert: Alert) -> str:
     Returns "active" if the alert hasn't ended, and "–" for an event.
     """
     if alert.ended is None:
-        return "active"
+        return tr("active")
     return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
 
 

@@ -104,7 +104,7 @@ class JobFiles(QObject):
         if commands:
             QGuiApplication.clipboard().setText(torchrun_text(commands))
         else:
-            self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
+            self._context.show_message(" ".join([tr("Couldn't copy the job for torchrun."), *map(str, problems)]))
 
     def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
         """Show `run` if `is_run`, otherwise report that it isn't a run folder.
@@ -124,7 +124,7 @@ class JobFiles(QObject):
         """Put the job of a file into the form and select its devices, or report why it can't be used."""
         job, problems = result
         if job is None:
-            self._context.show_message(tr("Couldn't open the job. ") + " ".join(map(str, problems)))
+            self._context.show_message(" ".join([tr("Couldn't open the job."), *map(str, problems)]))
             return
         self._panel.set_job(job)
         self._panel.form.validate()

@@ -169,8 +169,12 @@ def list_mask_values(report: DatasetReport) -> str:
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [tr("Values in the masks, with their shares of the pixels")]
     lines += [
-        f"{each.value}: {each.class_name or tr('no class')}, {localized(100 * each.share, 1)}%, "
-        f"{counted(each.masks, 'mask')}"
+        "{value}: {name}, {percent}%, {masks}".format(
+            value=each.value,
+            name=each.class_name or tr("no class"),
+            percent=localized(100 * each.share, 1),
+            masks=counted(each.masks, "mask"),
+        )
         for each in values
         if each in frequent
     ]

@@ -190,7 +190,7 @@ class ExampleList(QListWidget):
                 example=text, epoch=image.epoch, size=image.size
             )
         if self._clouds.get(row) is not None:
-            text += f". {self._direction}. " + tr("Drag or Shift+arrows turn the points")
+            text = ". ".join((text, str(self._direction), tr("Drag or Shift+arrows turn the points")))
         self.item(row).setToolTip(text)
         self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, tr("Example: {example}").format(example=text))
 

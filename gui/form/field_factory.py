@@ -75,19 +75,19 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
         "dataset": lambda: PathEditor(
             tr("the dataset folder"), folder=True, placeholder=tr("Type a path, browse, or drop a folder")
         ),
-        "weights_file": lambda: PathEditor(tr("a weights file"), placeholder="none"),
+        "weights_file": lambda: PathEditor(tr("a weights file"), placeholder=tr("none")),
         "resume_from": lambda: PathEditor(tr("a checkpoint to continue from"), placeholder=tr("the beginning")),
         "format": lambda: ChoiceEditor([RECOGNIZE]),
         "split_points": SplitPointsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),
     }
     by_kind: dict[str, Callable[[], Editor]] = {
-        "int": lambda: IntEditor(field, EMPTY.get(field.name, "automatic")),
+        "int": lambda: IntEditor(field, EMPTY.get(field.name, tr("automatic"))),
         "float": lambda: FloatEditor(field.optional, EMPTY.get(field.name, "")),
         "list": lambda: ListEditor(str),
         "ints": lambda: ListEditor(int),
         "bool": BoolEditor,
-        "text": lambda: TextEditor("optional"),
+        "text": lambda: TextEditor(tr("optional")),
     }
     make_editor = by_name.get(field.name) or by_kind[field.kind]
     return make_editor()

@@ -37,8 +37,9 @@ def format_estimate(estimate: Estimate, devices: Sequence[str], memory_total_byt
         parts.append(tr("about {time} on {where}").format(time=format_roughly(estimate.seconds), where=device_text))
     if estimate.memory_bytes is not None:
         memory = size_of(estimate.memory_bytes, memory_total_bytes)
-        limit = tr("at most {memory}") if estimate.is_upper_bound else "{memory}"
-        parts.append(limit.format(memory=memory) + (tr(" each") if len(devices) > 1 else ""))
+        if len(devices) > 1:
+            memory = tr("{memory} each").format(memory=memory)
+        parts.append(tr("at most {memory}").format(memory=memory) if estimate.is_upper_bound else memory)
     if estimate.seconds is None:
         parts.append(tr("time known after a first run"))
     return tr("Estimate: {parts}").format(parts=", ".join(parts))

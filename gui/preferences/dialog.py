@@ -219,9 +219,9 @@ class SettingRow(LabeledField):
     def _format_value(self, value: Value) -> str:
         """Format a value of the setting as its editor shows it."""
         if isinstance(value, bool):
-            return "on" if value else "off"
+            return tr("on") if value else tr("off")
         if isinstance(value, str):
-            return self.setting.titled_choices().get(value, value) or "empty"
+            return self.setting.titled_choices().get(value, value) or tr("empty")
         return with_unit(significant(value), self.setting.unit)
 
     def _create_content(self) -> QWidget:
@@ -247,4 +247,4 @@ def _create_editor(setting: Setting) -> Editor:
                 folder=True,
                 placeholder=tr("the default folder"),
             )
-    return TextEditor("none")
+    return TextEditor(tr("none"))

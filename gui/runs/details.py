@@ -369,7 +369,7 @@ _TITLES: dict[str, Callable[[Any], str]] = {
 def _format_value(name: str, value: Any) -> str:
     """Format the value of a job's field. An empty `name` stands for an option."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return tr("yes") if value else tr("no")
     if isinstance(value, float):
         return significant(value)
     if name in _TITLES:

@@ -182,7 +182,8 @@ class QueueView(QWidget):
             if positions and not self.table.currentIndex().isValid():
                 self.table.setCurrentIndex(self.model.index(0, 0))
             self.table.fit()
-            self.count.setText(f"{counted(len(positions), 'run')} {'waits' if len(positions) == 1 else 'wait'}")
+            text = tr("{runs} waits") if len(positions) == 1 else tr("{runs} wait")
+            self.count.setText(text.format(runs=counted(len(positions), "run")))
         self._update_buttons()
         self._update_visibility()
 

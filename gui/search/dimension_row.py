@@ -55,7 +55,7 @@ class DimensionRow(LabeledField):
         self.label.setToolTip(field.help)
         self.name, self.field = name, field
         self.scale = ChoiceEditor(list(_SCALES))
-        self.low, self.high, self.step = TextEditor(), TextEditor(), TextEditor("any")
+        self.low, self.high, self.step = TextEditor(), TextEditor(), TextEditor(tr("any"))
         self.listed = TextEditor(tr("values, separated by commas"))
         self.boxes: dict[Any, QCheckBox] = {}
         self.remove.clicked.connect(self.removed)

@@ -130,8 +130,12 @@ class SearchPage(QWidget):
         self.view.run_chosen.connect(self._open_run)
         self.view.compare_requested.connect(self.compare_requested)
         self.view.train_requested.connect(self.train_requested)
-        self.view.pause_requested.connect(lambda: self._call_with_search("pause", stop_driver))
-        self.view.continue_requested.connect(lambda: self._call_with_search("continue", start_driver))
+        self.view.pause_requested.connect(
+            lambda: self._call_with_search(tr("Couldn't pause the search: {error}."), stop_driver)
+        )
+        self.view.continue_requested.connect(
+            lambda: self._call_with_search(tr("Couldn't continue the search: {error}."), start_driver)
+        )
         self.view.change_requested.connect(self._show_change_form)
 
     def _on_listed(self, lines: list[SearchLine]) -> None:
@@ -193,24 +197,30 @@ class SearchPage(QWidget):
             start_driver(folder)
             return folder
 
-        in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
+        in_background(
+            start,
+            self,
+            lambda folder: self.show_search(folder.name),
+            partial(self._on_failed, tr("Couldn't start the search: {error}.")),
+        )
 
-    def _call_with_search(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
+    def _call_with_search(self, failure: str, function: Callable[[SearchFolder], object]) -> None:
         """Call `function` with the visible search on a worker thread, then refresh the data.
 
-        `verb` names the action in error messages, such as "pause".
+        `failure` is the message for an error, with "{error}" for its description.
         """
         if self.view.data is not None:
             self.notice.hide()
             folder = self.view.data.folder
-            failed = partial(self._on_failed, verb)
+            failed = partial(self._on_failed, failure)
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
-    def _on_failed(self, verb: str, error: Exception) -> None:
-        """Show why an action on a search failed, and raise `error` unless it is an OSError. `verb` names the action."""
-        self.notice.show_message(
-            tr("Couldn't {verb} the search: {error}.").format(verb=verb, error=describe_error(error)), "error"
-        )
+    def _on_failed(self, failure: str, error: Exception) -> None:
+        """Show why an action on a search failed, and raise `error` unless it is an OSError.
+
+        `failure` is the message, with "{error}" for the description of the error.
+        """
+        self.notice.show_message(failure.format(error=describe_error(error)), "error")
         if not isinstance(error, OSError):
             raise error
 

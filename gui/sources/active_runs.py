@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gui.translation import tr
+
 if TYPE_CHECKING:
     from engine.contract.protocol import Command
     from engine.runs.folder import RunFolder
@@ -49,7 +51,7 @@ def _send_to_run(run_id: str, command: Command) -> RunFolder:
 
     run = find_run(run_id)
     if run is None:
-        raise LookupError("it is no longer in the list of runs")
+        raise LookupError(tr("it is no longer in the list of runs"))
     send(run, command)
     return run
 

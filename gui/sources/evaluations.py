@@ -18,6 +18,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.columns import Floats
 from gui.titles import title_of
+from gui.translation import tr
 
 Numbers = npt.NDArray[np.int64]
 Classes = tuple[tuple[int, ...], ...]
@@ -85,10 +86,10 @@ def read_samples(saved: SavedEvaluation) -> SampleTable:
             time.sleep(0)  # let the GUI thread run
     except (OSError, *NOT_DECODED) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DamagedEvaluation(f"{file} can't be read: {reason}") from error
+        raise DamagedEvaluation(tr("{file} can't be read: {reason}").format(file=file, reason=reason)) from error
     count = len(columns["paths"] or ())
     if any(column is not None and len(column) != count for column in columns.values()):
-        raise DamagedEvaluation(f"{file} can't be read: its columns differ in length")
+        raise DamagedEvaluation(tr("{file} can't be read: its columns differ in length").format(file=file))
     for name in ("losses", "correct", "confidence"):
         columns[name] = None if columns[name] is None else np.array(columns[name], np.float64)
     # Without several classes per sample, arrays of class indices make filtering fast.
@@ -246,9 +247,9 @@ def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | Cu
         table = np.load(file, mmap_mode="r")
         column = np.array(table[:, class_index], np.float32)
     except (OSError, ValueError, IndexError) as error:
-        raise DamagedEvaluation(f"{file} can't be read: {error}") from error
+        raise DamagedEvaluation(tr("{file} can't be read: {error}").format(file=file, error=error)) from error
     if true is None or len(true) != len(column):
-        raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
+        raise DamagedEvaluation(tr("{file} can't be read: it is not of these samples").format(file=file))
     has_class = np.fromiter((class_index in indices for indices in true), np.bool_, len(true))
     is_known = ~np.isnan(column)
     return Outcomes(column[is_known], has_class[is_known])

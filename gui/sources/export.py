@@ -161,5 +161,7 @@ def _replacement(path: Path, mode: str, **options: Any) -> Iterator[Any]:
         with suppress(OSError):  # the file may not have been created
             temporary.unlink(missing_ok=True)
         raise ExportError(
-            f"Could not save {path}: {error.strerror or error}. Choose another folder, or free up space there."
+            tr("Could not save {path}: {error}. Choose another folder, or free up space there.").format(
+                path=path, error=error.strerror or error
+            )
         ) from error

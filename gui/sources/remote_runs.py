@@ -49,13 +49,15 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
             raise QueryFailed(explain_ssh_exit(name, result.returncode, result.stderr.decode(errors="replace")))
         return [msgspec.json.decode(line, type=kind) for line in result.stdout.splitlines()]
     except subprocess.TimeoutExpired:
-        raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
+        raise QueryFailed(
+            tr("{name} has not answered within {seconds:.0f} s.").format(name=name, seconds=_ANSWER_S)
+        ) from None
     except (OutputTooLong, *NOT_DECODED):
         raise QueryFailed(
             tr("{name} sent output that this window can't read. Update Footplate there, or here.").format(name=name)
         ) from None
     except FileNotFoundError:
-        raise QueryFailed("ssh was not found on this machine.") from None
+        raise QueryFailed(tr("ssh was not found on this machine.")) from None
 
 
 class RunFollower(QObject):

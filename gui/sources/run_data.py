@@ -309,8 +309,12 @@ class RunData:
                 self._add_line(event, "info", tr("Asked to {replace}").format(replace=event.command.replace("_", " ")))
             case DevicesFree():
                 self.devices_free = event
-                note = "" if event.verified else tr(" (the workers have exited; GPU memory could not be checked)")
-                self._add_line(event, "info", tr("Devices are free{note}").format(note=note))
+                text = (
+                    tr("Devices are free")
+                    if event.verified
+                    else tr("Devices are free (the workers have exited; GPU memory could not be checked)")
+                )
+                self._add_line(event, "info", text)
             case Verdict():
                 self.verdict = event
                 self._add_line(event, "info", event.sentence)

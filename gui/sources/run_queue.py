@@ -93,7 +93,11 @@ def take_out(folder: str) -> None:
     supervisor = run.supervisor()
     while supervisor is not None and supervisor.alive():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{run.run_id} has not ended {PATIENCE_S:.0f} s after the request.")
+            raise TimeoutError(
+                tr("{run_id} has not ended {seconds:.0f} s after the request.").format(
+                    run_id=run.run_id, seconds=PATIENCE_S
+                )
+            )
         time.sleep(_POLL_S)
 
 

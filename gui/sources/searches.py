@@ -162,9 +162,9 @@ def field_label(name: str) -> str:
 def format_field_value(name: str, value: Any) -> str:
     """Format a field's value as the form shows it."""
     if value is None or value in ("", ()):
-        return "none"
+        return tr("none")
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return tr("on") if value else tr("off")
     if isinstance(value, float):
         return significant(value, 3)
     if isinstance(value, str):

@@ -103,8 +103,8 @@ class WelcomePage(QWidget):
             *training_findings(snapshot, find_installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
-        note = "" if self.has_usable_gpu else tr(" It takes a minute or two on the CPU.")
-        self.about_sample.setText(_SAMPLE + note)
+        note = "" if self.has_usable_gpu else tr("It takes a minute or two on the CPU.")
+        self.about_sample.setText(f"{_SAMPLE} {note}".strip())
         self._show_findings()
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -268,4 +268,4 @@ def _instance_row(instance: WatchedGpu) -> list[str]:
 def _link_row(link: NvLink) -> list[str]:
     version = "" if link.version is None else f"{link.version}"
     rates = ["" if rate is None else throughput(rate) for rate in (link.received_bytes_per_s, link.sent_bytes_per_s)]
-    return [f"{link.link}", "active" if link.active else tr("not active"), version, *rates, link.peer]
+    return [f"{link.link}", tr("active") if link.active else tr("not active"), version, *rates, link.peer]

@@ -171,7 +171,7 @@ def _list_load(gpu: Gpu, read: Read) -> Figures:
     meaning = tr("Whether several processes may use the GPU at the same time.")
     yield _make_text("compute_mode", tr("Compute mode"), mode, meaning)
     if gpu.throttled is not None:
-        reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or "nothing"
+        reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or tr("nothing")
         yield _make_text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
 
 

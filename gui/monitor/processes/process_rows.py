@@ -90,14 +90,13 @@ def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -
         if not run.is_active or not shared:
             continue
         users = dict.fromkeys(user for device in shared for user in users_by_device[device])
-        sentences.append(
-            tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
-                held=format_gpu_names([titles[device] for device in shared]),
-                name=run.name,
-                is_used="is" if len(shared) == 1 else "are",
-                users=listed(users),
-            )
+        text = (
+            tr("{gpus}, held by run {run}, is also used by {users}.")
+            if len(shared) == 1
+            else tr("{gpus}, held by run {run}, are also used by {users}.")
         )
+        gpus = format_gpu_names([titles[device] for device in shared])
+        sentences.append(text.format(gpus=gpus, run=run.name, users=listed(users)))
     return " ".join(sentences)
 
 
@@ -178,7 +177,7 @@ def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Fa
         key=process_key(host, process),
         host=host,
         host_title=snapshot.host,
-        title=process.name or "process",
+        title=process.name or tr("process"),
         parent=family.parent(process),
         pid=process.pid,
         user=process.user,
@@ -264,8 +263,8 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
     """
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
-    name = name_of(pid) if pid is not None and not host else None
-    return f"{name or tr('Same parent')} ({count})"
+    name = (name_of(pid) if pid is not None and not host else None) or tr("Same parent")
+    return f"{name} ({count})"
 
 
 def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:

@@ -39,10 +39,10 @@ PATHS: dict[PciPath, str] = {
 SHORT: dict[PciPath, str] = {
     "BOARD": tr("one board"),
     "PIX": tr("one switch"),
-    "PXB": "switches",
+    "PXB": tr("switches"),
     "PHB": tr("PCIe bridge"),
-    "NODE": "processor",
-    "SYS": "processors",
+    "NODE": tr("processor"),
+    "SYS": tr("processors"),
 }
 
 
@@ -81,7 +81,7 @@ def describe_briefly(pair: GpuPair | None) -> str:
     """Describe a connection in two words, as in "18 NVLinks" or "one switch". A connection of None is "unknown"."""
     if pair is not None and pair.nvlinks:
         return counted(pair.nvlinks, "NVLink")
-    return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
+    return SHORT[pair.path] if pair is not None and pair.path is not None else tr("unknown")
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:

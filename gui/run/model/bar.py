@@ -197,12 +197,12 @@ AUTOMATIC = "auto"
 SPLITS: tuple[tuple[str, str, str], ...] = (
     (
         AUTOMATIC,
-        "automatic",
+        tr("automatic"),
         tr("Validation split of the run's dataset; test split of another folder if it has one"),
     ),
-    ("val", "validation", ""),
-    ("test", "test", ""),
-    ("train", "training", tr("Show how far the model memorized its training data")),
+    ("val", tr("validation"), ""),
+    ("test", tr("test"), ""),
+    ("train", tr("training"), tr("Show how far the model memorized its training data")),
     ("all", tr("all samples"), ""),
 )
 INTRODUCTION = tr(

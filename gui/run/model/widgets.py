@@ -162,7 +162,7 @@ class UnitPlot(ThemedPlot):
         self._marker.setData([x] if is_known else [], [y] if is_known else [])
 
 
-SPLITS = {"val": "validation", "test": "test", "train": "training", "all": tr("all samples")}
+SPLITS = {"val": tr("validation"), "test": tr("test"), "train": tr("training"), "all": tr("all samples")}
 
 
 def format_value(value: float | None, *, percent: bool = True) -> str:

@@ -18,8 +18,8 @@ from gui.titles import SCHEDULES
 from gui.translation import tr
 
 KINDS = {
-    "F": "forward",
-    "B": "backward",
+    "F": tr("forward"),
+    "B": tr("backward"),
     "I": tr("backward for inputs"),
     "W": tr("backward for weights"),
 }

@@ -275,7 +275,7 @@ def _read_conversion(file: Path) -> ConversionResult:
     try:
         return read_converted(file)
     except NOT_DECODED as error:
-        raise OSError(f"{file} is damaged: {error}") from error
+        raise OSError(tr("{file} is damaged: {error}").format(file=file, error=error)) from error
 
 
 def _make_comparison_row(file: ComparedFile) -> tuple[str, ...]:

@@ -338,7 +338,7 @@ def read_predicted(file: Path) -> Predicted:
     try:
         return PREDICTED.decode(read_file(file, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
-        raise OSError(f"{file} is damaged: {error}") from error
+        raise OSError(tr("{file} is damaged: {error}").format(file=file, error=error)) from error
 
 
 def _describe_skipped_files(predicted: Predicted) -> list[Problem]:

@@ -107,7 +107,7 @@ def current_user() -> str | None:
 
 def describe_loss(gpu: Gpu) -> str:
     """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
-    return "lost" if gpu.lost_since is None else tr("lost since {time}").format(time=clock(gpu.lost_since))
+    return tr("lost") if gpu.lost_since is None else tr("lost since {time}").format(time=clock(gpu.lost_since))
 
 
 def describe_gpu(gpu: Gpu) -> str:

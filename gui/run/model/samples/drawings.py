@@ -199,7 +199,7 @@ def _read_drawings(path: Path) -> SampleDrawings:
     try:
         return decode_drawings(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
-        raise OSError(f"{path.name} is damaged: {error}") from error
+        raise OSError(tr("{file} is damaged: {error}").format(file=path.name, error=error)) from error
 
 
 def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:

@@ -59,7 +59,7 @@ class HeatMaps(QWidget):
         self.second.control.setAccessibleName(tr("Class of a second heat map"))
         for editor in (self.first, self.second):
             editor.box.setMinimumContentsLength(14)
-        self._second_label = field_label("and", self.second.control)
+        self._second_label = field_label(tr("and"), self.second.control)
         self.progress_line = ProgressLine(tr("Making the heat map"))
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._lay_out()

@@ -189,10 +189,9 @@ class ReviewBar(QWidget):
         for issue in review.label_issues:
             row = self._find_row(issue.sample)
             if row is not None:
+                suggested = issue.suggested or tr("none")
                 change = (
-                    f"{issue.given} → {issue.suggested or tr('none')}"
-                    if issue.given
-                    else tr("no {label}").format(label=issue.suggested)
+                    f"{issue.given} → {suggested}" if issue.given else tr("no {label}").format(label=issue.suggested)
                 )
                 probabilities = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
                 captions[row] = change, probabilities
