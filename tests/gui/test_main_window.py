@@ -184,6 +184,9 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     restored = open_window()
     assert restored.workspace.devices.selection() == (CPU, CPU)
     assert restored.message.text() == "first second"
+    workspace = restored.workspace
+    restored.add_pages()
+    assert restored.workspace is workspace
     restored.close()
     third = MainWindow()
     qtbot.addWidget(third)
@@ -193,6 +196,11 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     assert third.message.text() == ""
     assert third.pages.currentWidget() is third.workspace.monitor
     third.close()
+    closed_early = MainWindow()
+    qtbot.addWidget(closed_early)
+    closed_early.close()
+    closed_early.add_pages()
+    assert closed_early.workspace is None
 
 
 def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow) -> None:

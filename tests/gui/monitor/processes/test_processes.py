@@ -450,6 +450,7 @@ def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) 
     view.tree.setFocus()
     qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert view.filter.hasFocus()
+    assert "(Ctrl+F)" in view.filter.toolTip()
 
 
 def test_menu_sorts_like_headers(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:

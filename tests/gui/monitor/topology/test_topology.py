@@ -221,7 +221,6 @@ def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> No
     assert view.table.height() > height  # room for the scroll bar
     view.resize(1100, 600)
     tight, lines = view.table.rowHeight(0), view.table.fontMetrics().height()
-    assert view.table.height() > view.table.horizontalHeader().height() + 16 * tight  # room for the scroll bar
     view.resize(2400, 900)
     assert cell(view, 0, 15) == "NV18\n18 NVLinks"
     assert view.table.rowHeight(0) == tight + lines
