@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 import shiboken6
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -110,3 +110,28 @@ def test_focus_does_not_move_contents_of_tables(show_widget: ShowWidget, styled:
         geometries.add((table.frameWidth(), table.viewport().geometry().getRect()))
     assert len(geometries) == 1
     assert geometries.pop()[0] == 2  # width of the focus ring
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+def test_palette_has_readable_and_muted_texts(scheme: Colors) -> None:
+    role, disabled = QPalette.ColorRole, QPalette.ColorGroup.Disabled
+    palette = theme.palette(scheme)
+    for text, ground in (
+        (role.WindowText, role.Window),
+        (role.Text, role.Base),
+        (role.Text, role.AlternateBase),
+        (role.ButtonText, role.Button),
+        (role.ToolTipText, role.ToolTipBase),
+        (role.HighlightedText, role.Highlight),
+        (role.Link, role.Base),
+        (role.BrightText, role.Base),
+        (role.PlaceholderText, role.Base),
+    ):
+        assert compute_contrast(palette.color(text), palette.color(ground)) >= MIN_RATIO, text
+    muted = palette.color(role.PlaceholderText)
+    assert compute_contrast(muted, palette.color(role.Base)) < compute_contrast(
+        palette.color(role.Text), palette.color(role.Base)
+    )
+    assert all(palette.color(disabled, each) == muted for each in (role.WindowText, role.Text, role.ButtonText))
+    assert palette.color(role.Base) == QColor(scheme.panel) != palette.color(role.Window)
+    assert palette.color(role.BrightText) == QColor(scheme.error)

@@ -119,3 +119,15 @@ def test_reopened_window_never_shows_idle_or_device_problems(
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Running"))
     window.form.validate()
     assert set(texts) <= {"Starting…"}
+
+
+def test_edits_prepare_a_start_and_update_the_status(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Launcher, "preload", lambda _launcher: calls.append("preload"))
+    window = open_window()
+    calls.clear()
+    window.status.show_idle("outdated")
+    window.job_panel.user_edited.emit()
+    assert calls == ["preload"]
+    window.job_panel.changed.emit()
+    assert "outdated" not in window.status.status.text()

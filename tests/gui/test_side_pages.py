@@ -60,6 +60,7 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
     assert window.acts.page == RUNS
     ((job, argument),) = page.shown
     assert (job.edited, argument) == (window.form.job, None)
+    assert page.followed[0].edited == window.form.job
     window.form.set_field("epochs", 9)
     window.form.validate()
     assert page.followed[-1].job.training.epochs == 9

@@ -40,9 +40,10 @@ def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     QApplication.setQuitOnLastWindowClosed(True)
 
 
-def test_action_is_disabled_without_a_tray(workspace: Workspace) -> None:
-    acts = Actions(QWidget())
-    Tray(Settings(), acts, workspace, workspace)
+def test_action_is_disabled_without_a_tray(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    acts, settings = Actions(QWidget()), Settings()
+    settings.set("close_to_tray", True)  # chosen on another desktop
+    Tray(settings, acts, workspace, workspace)
     assert acts.close_to_tray.disabled_reason == NO_TRAY
     assert not acts.close_to_tray.isChecked()
 
@@ -71,7 +72,7 @@ def test_window_closes_to_the_tray_and_quits_for_good(
 
 
 def test_icon_shows_runs_and_alerts(
-    workspace: Workspace, desktop_with_tray: list[str], monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, desktop_with_tray: list[str], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acts = Actions(QWidget())
     tray = Tray(Settings(), acts, workspace, workspace)
@@ -85,6 +86,13 @@ def test_icon_shows_runs_and_alerts(
     workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})
     assert tray.alerts.text() == "1 alert"
     assert "1 alert" in tray.icon.toolTip()
+    with qtbot.waitSignal(tray.alerts_requested):
+        tray.alerts.trigger()
+    with qtbot.waitSignal(tray.window_requested):
+        tray.icon.messageClicked.emit()
+    show, *_ = tray.icon.contextMenu().actions()
+    with qtbot.waitSignal(tray.window_requested):
+        show.trigger()
     tray.close()
     assert not tray.keeps_window
 
@@ -123,3 +131,14 @@ def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
     assert any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
     workspace.hosts.remove("box")
     assert workspace.devices.selection() == ()
+
+
+@pytest.mark.parametrize("cause", ["session opened", "session finished", "slurm changed"])
+def test_runs_are_listed_again_after_changes(workspace: Workspace, qtbot: QtBot, cause: str) -> None:
+    with qtbot.waitSignal(workspace.run_list.complete):
+        if cause == "session opened":
+            workspace.session.opened.emit()
+        elif cause == "session finished":
+            workspace.session.finished.emit("completed")
+        else:
+            workspace.slurm.changed.emit()

@@ -129,12 +129,12 @@ class ResultView(QWidget):
             COMPARE: True,
         }
         self._stale = {number for number, is_offered in has_content.items() if is_offered}
+        if not has_content[self.tabs.currentIndex()]:  # hiding its tab would select the next one
+            self.tabs.setCurrentIndex(SUMMARY)
         for number, is_offered in has_content.items():
             # Setting the same value again would misplace the tabs before it.
             if self.tabs.isTabVisible(number) != is_offered:
                 self.tabs.setTabVisible(number, is_offered)
-        if not has_content[self.tabs.currentIndex()]:
-            self.tabs.setCurrentIndex(SUMMARY)
         self._show_on_page(self.tabs.currentIndex())
 
     def show_all_samples(self) -> None:

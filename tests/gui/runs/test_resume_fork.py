@@ -254,8 +254,14 @@ def test_details_offer_only_fork_while_starting(page: RunsPage, refresh: Refresh
     assert read_buttons(page) == ["Fork…"]
 
 
-def test_device_queues_are_holders_and_queued_runs() -> None:
-    runs = [write_run(8, None, name="first"), write_run(8, None), write_run(8, None, name="shared", start="at_once")]
+def test_device_queues_are_holders_and_queued_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runs.estimates.estimate_remaining_s", lambda _run: 60.0)
+    twice = {"strategy": "ddp", "devices": ("cpu", "cpu")}
+    runs = [
+        write_run(8, None, name="first", **twice),
+        write_run(8, None, **twice),
+        write_run(8, None, name="shared", start="at_once"),
+    ]
     runs += [write_run(8, None, name="same title") for _ in range(2)]
     slots = [QueueSlot(run, run.job() or job()) for run in runs]
     try:
@@ -263,6 +269,7 @@ def test_device_queues_are_holders_and_queued_runs() -> None:
             slot.poll()
         assert [slot.has_devices for slot in slots] == [True, False, True, False, False]
         titles = [run.title for run in read_device_queues()["cpu"]]
+        assert [run.left_s for run in read_device_queues()["cpu"]] == [60.0, 60.0, None, None, None]
         assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
         append_events(runs[0], RunFinished(time=time.time(), outcome="completed"))
         assert read_device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)

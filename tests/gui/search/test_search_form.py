@@ -11,12 +11,12 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.job import Field, Job
+from engine.contract.job import Field, Job, save_job
 from engine.contract.problems import Problem
-from engine.contract.search import FIXED, Choices, Range
+from engine.contract.search import FIXED, Budget, Choices, Range
 from engine.system import paths
 from gui.search.dimension_row import DimensionRow
-from gui.search.search_file import make_values
+from gui.search.search_file import make_values, read_space
 from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
 from tests.support.made_searches import make_search_config
@@ -169,6 +169,9 @@ def test_search_form_announces_confirming_runs(
     form.rows["trials"].set_value(trials)
     form.rows["confirm"].set_value(confirm)
     summary = wait_for_validation(form, qtbot).about.text()
+    assert summary.startswith(
+        f"Each trial trains the current job (MNIST CNN on {Path(JOB.data.dataset).name}, 2 epochs)."
+    )
     assert announced in summary
     assert ("more run" in summary) == bool(confirm)
 
@@ -252,3 +255,44 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     assert form.rows["name"].problem_label.text() == "", "its own name is not taken"
     form.reset(())
     assert list(form.dimensions) == list(search.space)
+
+
+def test_space_file_has_all_values_of_a_search() -> None:
+    given = {"sampler": "random", "pruner": "median", "confirm": 2, "seed": 7, "best_epochs": 90}
+    given |= {"devices": ("cpu", "cpu"), "devices_per_trial": 2, "keep_checkpoints": True}
+    search = make_search_config("mine", goals=2, budget=Budget(trials=9, hours=1.5, epochs=70), **given)
+    limits = {"name": "mine", "goals": ["top1", "seconds"], "trials": 9, "hours": 1.5, "total_epochs": 70}
+    values = make_values(search)
+    assert values.pop("space").keys() == search.space.keys()
+    assert values == given | limits | {"devices": ["cpu", "cpu"]}
+
+
+def test_space_file_names_its_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    save_job(JOB, tmp_path / "jobs" / "job.toml")
+    path = tmp_path / "space.toml"
+    for source, job, fields in (
+        ('job = "jobs/job.toml"', JOB, []),
+        ("job = 3", None, ["job"]),
+        ("job.training.epochs = 0", None, ["epochs"]),
+    ):
+        path.write_text(source)
+        values, read, problems = read_space(path)
+        assert (values, read, [problem.field for problem in problems]) == ({"name": "space"}, job, fields)
+    values, read, problems = read_space(tmp_path / "missing.toml")
+    assert (values, read, len(problems)) == ({}, None, 1)
+
+
+def test_search_form_shows_problems_of_its_sections(form: SearchForm, qtbot: QtBot) -> None:
+    for name in list(form.dimensions):
+        form.dimensions[name].remove.click()
+    form.set_job(JOB, [], (), {}, None)
+    wait_for_validation(form, qtbot)
+    assert form.space_problems.text()
+    assert form.device_problems.text()
+    assert "too few for a trial" in form.devices.text()
+    assert not form.other_problems.text()
+    form.set_job(None, [Problem("epochs", "It is too large.", "Lower it.")], ("cpu",), {}, None)
+    wait_for_validation(form, qtbot)
+    assert "It is too large." in form.other_problems.text()
+    assert not form.device_problems.text()

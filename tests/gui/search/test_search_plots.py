@@ -142,6 +142,7 @@ def test_results_by_trial(qtbot: QtBot) -> None:
         item.sigClicked.emit(item, item.points(), None)
     assert picked.args == [13]
     assert (plot.title, read_labels(plot)) == ("Loss by trial", ("Trial", "Loss"))
+    assert plot.viewRange()[0] == pytest.approx([-0.44, 22.44])
     higher = show_trials(HistoryPlot("h"), make_data(structs.replace(LOSS, higher_is_better=True)))
     assert read_curve(higher, "best") == [steps[0], [0.9] * 11]
     assert read_labels(show_trials(HistoryPlot("h"), make_data(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
@@ -157,6 +158,8 @@ def test_pareto_front_by_second_goal() -> None:
     assert read_points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
     assert [values.tolist() for values in plot.selection.getData()] == [[20], [0.5]]
     assert (plot.title, read_labels(plot)) == ("Loss against training time", ("Training time, s", "Loss"))
+    horizontal, vertical = plot.viewRange()
+    assert (horizontal[1] >= 30, vertical[1] < 1) == (True, True)
     assert "0.5" in describe_best(TWO)
 
 

@@ -52,6 +52,14 @@ def test_samples_have_class_indices_only_with_single_classes(saved: SavedEvaluat
         read_samples(saved)
 
 
+def test_missing_samples_are_reported(saved: SavedEvaluation) -> None:
+    file = saved.folder / SAMPLES_FILE
+    file.unlink()
+    with pytest.raises(DamagedEvaluation) as caught:
+        read_samples(saved)
+    assert str(caught.value) == f"{file} can't be read: No such file or directory"
+
+
 def test_comparable_evaluations_have_the_same_samples(saved: SavedEvaluation) -> None:
     dataset, run, other = Path(saved.evaluation.dataset), write_run(8, name="other"), write_run(8, name="elsewhere")
     save_evaluation(run, dataset, "a", date="2026-11-25T10:00:00Z")

@@ -185,5 +185,25 @@ def test_log_reader_skips_unknown_lines(tmp_path: Path) -> None:
     reader.close()
 
 
+def test_log_reader_continues_after_it_was_closed(tmp_path: Path) -> None:
+    path, reader = tmp_path / "log", LogReader(tmp_path / "log")
+    for n in (1, 2):
+        with path.open("ab") as stream:
+            stream.write(ENCODE.encode(LogLine(n=n, text="x")) + b"\n")
+        assert [event.n for event in read_all(reader)] == [n]
+        reader.close()
+
+
+def test_log_reader_ends_at_an_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.run_reader.MAX_DAMAGED_BYTES", 16)
+    path, reader = tmp_path / "log", LogReader(tmp_path / "log")
+    path.write_bytes(b"x" * 17)
+    assert read_all(reader) == []
+    with path.open("ab") as stream:
+        stream.write(b"\n" + ENCODE.encode(LogLine(n=1, text="x")) + b"\n")
+    assert read_all(reader) == []
+    reader.close()
+
+
 def test_log_reader_missing_log(tmp_path: Path) -> None:
     assert LogReader(tmp_path / "missing").read() is None

@@ -101,7 +101,7 @@ def test_run_data_ignores_repeated_events() -> None:
         ([PhaseChanged(phase="fetching", detail=detail) for detail in "aab"], "Fetching: ", ["info"] * 3),
         ([PhaseChanged(phase=phase) for phase in ("training", "saving", "training")], "Training", ["info"]),
         ([PhaseChanged(phase="training"), make_first_execution(3)[0], PhaseChanged(phase="training")], "Training", ["info"] * 2),
-        ([DevicesFree(seconds=1, verified=verified) for verified in (True, False)], "memory could not be checked", ["info"]),
+        ([DevicesFree(seconds=1, verified=verified) for verified in (False, True, False)], "memory could not be checked", ["info"] * 2),
         ([CommandReceived(command="use_loader_workers")], "Asked to use loader workers", ["info"]),
         ([RunFinished(outcome=outcome) for outcome in ("unsaved", "failed", "stopped")], "", ["error", "error", "info"]),
     ],

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import PhaseChanged, RunFinished, Waiting
 from engine.runs.folder import SupervisorFile, create_run
 from engine.runs.notes import change_notes
+from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from tests.gui.sources.devices.snapshots import UUIDS
@@ -71,6 +72,9 @@ def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot
     read_run_names(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
     assert (intervals.intervals[0].is_active, intervals.intervals[0].supervisor) == (True, os.getpid())
+    write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
+    read_run_names(intervals, qtbot)
+    assert (intervals.intervals[0].is_active, intervals.intervals[0].supervisor) == (True, None)
     append_events(run, RunFinished(time=time.time(), outcome="stopped"))
     read_run_names(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {}
@@ -83,6 +87,20 @@ def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbo
     last = run.last_event()
     read_run_names(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.intervals[0].end) == ("interrupted", last.time)
+
+
+def test_interval_of_run_without_events_names_each_device_once(intervals: RunIntervals, qtbot: QtBot) -> None:
+    create_run(job(devices=("cpu", "cpu")))
+    read_run_names(intervals, qtbot)
+    assert [(each.state, each.devices) for each in intervals.intervals] == [("starting", ("cpu",))]
+
+
+def test_interval_does_not_end_before_its_start(intervals: RunIntervals, qtbot: QtBot) -> None:
+    run = write_run(8, None)
+    start = run.summary().started
+    append_events(run, RunFinished(time=start - 3600, outcome="completed"))  # the clock was set back
+    read_run_names(intervals, qtbot)
+    assert (intervals.intervals[0].start, intervals.intervals[0].end) == (start, start)
 
 
 def test_intervals_drop_old_runs_and_are_sorted(intervals: RunIntervals, qtbot: QtBot) -> None:

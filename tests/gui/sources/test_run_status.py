@@ -135,7 +135,8 @@ def test_status_without_events() -> None:
     assert not RunStatus(label="Checking").active
     started, *rest = make_first_execution(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
-    assert derive_status(make_run_data(queued), "waiting").label == "Waiting"
+    waiting = derive_status(make_run_data(queued), "waiting")
+    assert (waiting.label, waiting.devices_free, waiting.epochs, waiting.steps) == ("Waiting", True, 4, None)
     assert derive_status(make_run_data(queued, rest), "waiting").label == "Running"
 
 

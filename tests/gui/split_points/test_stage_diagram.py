@@ -13,6 +13,7 @@ from engine.parallel.split_points import choose_points, reachable_points
 from gui.split_points.diagram import StageDiagram, lay_out
 from gui.split_points.view import COLUMNS, SplitPointsView, StageTable
 from tests.gui.split_points.example import make_split
+from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget
 
 THREE = ("cpu", "cpu", "cpu")
@@ -130,3 +131,13 @@ def test_keys_reach_every_split_point(view: SplitPointsView, qtbot: QtBot) -> No
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Right)
         visited.append(current_split(view).split_points[0])
     assert tuple(visited) == reachable
+
+
+def test_diagram_paints_texts_that_fit_and_marks_excess_memory(view: SplitPointsView) -> None:
+    view.show_split(make_split(("block1", "block3"), THREE, memory_bytes=(1, None, None)), TITLES)
+    painted = describe_painting(view.diagram)
+    assert painted.startswith("“0 · CPU worker 0” text, “25% · 3.0 ms” text, “3.0 k parameters” text, “⚠ ")
+    assert (", 1 error," in painted, painted.count("url(#fillpattern")) == (True, 2)
+    view.diagram.resize(120, view.diagram.height())
+    painted = describe_painting(view.diagram)
+    assert painted.startswith("“0” text, “⚠” text, “1” text, “50%” text")

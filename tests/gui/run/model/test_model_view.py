@@ -70,6 +70,36 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert "1.40 lowers the error from 6.0 to 2.0%" in view.result.calibration.temperature.text()
 
 
+@pytest.mark.parametrize(
+    ("change", "hidden"),
+    [
+        ({"calibration": None}, {CALIBRATION, ERRORS}),
+        ({"per_class": {}}, {ERRORS}),
+        ({"per_class": {}, "confusion": ()}, {CLASSES, ERRORS}),
+        ({"sizes": (SizePrecision("small", 4),)}, set()),
+        ({"box_errors": (BoxErrors("missed", 1, 0.1),)}, set()),
+    ],
+)
+def test_result_has_pages_for_its_contents(view: ModelView, change: dict[str, object], hidden: set[int]) -> None:
+    opened, result = view.result.opened, view.result
+    assert opened is not None
+    result.tabs.setCurrentIndex(CALIBRATION)
+    evaluation = msgspec.structs.replace(opened.evaluation, **change)
+    result.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)), ("cpu",))
+    assert {number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)} == hidden
+    assert result.tabs.currentIndex() == (SUMMARY if CALIBRATION in hidden else CALIBRATION)
+
+
+def test_summary_explains_missing_intervals_and_hides_empty_parts(view: ModelView) -> None:
+    opened, summary = view.result.opened, view.result.summary
+    assert opened is not None
+    assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (True, False)
+    evaluation = msgspec.structs.replace(opened.evaluation, measures={"top1": Interval(0.75)}, thresholds=())
+    summary.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (False, True)
+    assert summary.metrics.texts() == [["Top-1 accuracy", "75.0%", ""]]
+
+
 def test_summary_has_the_matrix_only_in_wide_view(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(SUMMARY)
     for width in (1400, 1200, 1400):
@@ -222,6 +252,7 @@ def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_
     view.show_run(run)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     qtbot.waitUntil(lambda: view.form.start.toolTip() == "The run has no checkpoint yet")
+    assert not view.form.cancel.isVisible()
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     view.form.checkpoint.refresh()
@@ -261,6 +292,7 @@ def test_devices_editor_excludes_cpu_from_gpus(view: ModelView) -> None:
 def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> None:
     view.bar.new.trigger()
     assert view.pages.currentIndex() == FORM
+    assert view.form.cancel.isVisible()
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.start.click()
     assert view.pages.currentIndex() == WORKING
@@ -412,6 +444,24 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     page.refresh()
     qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)
     assert page.other_choice.value() == chosen != str(newer.folder)
+
+
+def test_comparison_without_results_per_sample_has_no_buttons(
+    view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=(1,))
+    compare = comparison_module.compare
+
+    def compare_metrics(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
+        return msgspec.structs.replace(compare(first, second), only_first=None, only_second=None, mcnemar=None)
+
+    monkeypatch.setattr(comparison_module, "compare", compare_metrics)
+    view.result.tabs.setCurrentIndex(COMPARE)
+    page = view.result.comparison
+    qtbot.waitUntil(lambda: page.comparison is not None)
+    assert page.show_only_this.isHidden()
+    assert page.show_only_other.isHidden()
+    assert page.significance.isHidden()
 
 
 def test_late_comparison_with_another_evaluation_is_not_shown(

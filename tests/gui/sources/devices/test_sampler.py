@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QObject, QProcess, QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import SnapshotRequest
@@ -60,6 +60,21 @@ def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
     assert not psutil.pid_exists(pid)
     assert not sampler.running
     assert not any(timer.isActive() for timer in sampler.findChildren(QTimer))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_sampler_that_ignores_its_end_is_killed(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler._GOODBYE_S", 0.05)
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)" + ECHO.replace("sys.stdin", "('first',)")
+    owner = QObject()
+    sampler = make(f"{deaf}{FOREVER}", parent=owner)
+    with qtbot.waitSignal(sampler.snapshot):
+        sampler.start()
+    pid = sampler.pid
+    sampler.stop(wait=False)
+    assert not sampler.running
+    qtbot.waitUntil(lambda: not psutil.pid_exists(pid))
+    qtbot.waitUntil(lambda: not owner.findChildren(QProcess))
 
 
 def test_sampler_stopped_by_a_receiver_sends_nothing_more(make: Make, qtbot: QtBot) -> None:
