@@ -75,6 +75,7 @@ def test_sampler_that_ignores_its_end_is_killed(make: Make, qtbot: QtBot, monkey
     assert not sampler.running
     qtbot.waitUntil(lambda: not psutil.pid_exists(pid))
     qtbot.waitUntil(lambda: not owner.findChildren(QProcess))
+    sampler.setParent(None)  # the fixture stops it again
 
 
 def test_sampler_stopped_by_a_receiver_sends_nothing_more(make: Make, qtbot: QtBot) -> None:
