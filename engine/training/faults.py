@@ -200,7 +200,8 @@ def _explain_strategy_error(error: BaseException, spec: WorkerSpec, where: str) 
 
 
 def _get_first_line(text: str) -> str:
-    return text.splitlines()[0] if text else "no further details"
+    lines = text.strip().splitlines()
+    return lines[0] if lines else "no further details"
 
 
 def _describe_device(spec: WorkerSpec, text: str = "") -> str:

@@ -98,7 +98,7 @@ class Broken(nn.Module):
         return self.layer(x.flatten(1))
 
     def fail(self):
-        raise ValueError(f"{torch.get_num_threads()} threads")
+        raise ValueError(f"\\n{torch.get_num_threads()} threads")
 
 def build_model(num_classes):
     return Broken(num_classes)
