@@ -203,7 +203,7 @@ def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
 
 
-def test_shortcuts_are_removed_and_all_reset(window: MainWindow) -> None:
+def test_shortcuts_are_removed_and_all_reset(window: MainWindow, qtbot: QtBot) -> None:
     dialog = open_shortcuts(window)
     dialog.search.clear()
     for name, keys in (("devices_panel", "F7"), ("stop", "Ctrl+.")):
@@ -214,6 +214,9 @@ def test_shortcuts_are_removed_and_all_reset(window: MainWindow) -> None:
         dialog.remove.click()
         assert (dialog.chosen.keys, dialog.table.item(row, 2).text()) == ((), "")
         assert not dialog.remove.isEnabled()
+    for key in (Qt.Key.Key_J, Qt.Key.Key_U):
+        qtbot.keyClick(dialog.keys, key, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.keys.keySequence().toString() == "Ctrl+U"
     dialog.reset_all.click()
     assert (window.acts.devices_panel.keys, dialog.chosen.keys) == (("F7",), ("Ctrl+.",))
     assert dialog.remove.isEnabled()

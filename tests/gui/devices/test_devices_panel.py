@@ -260,6 +260,15 @@ def test_choice_of_unknown_gpu_is_applied_later(panel: DevicesPanel) -> None:
     assert panel.selection() == (UUIDS[1],)
 
 
+def test_choice_of_partly_unknown_gpus_is_complete(panel: DevicesPanel) -> None:
+    panel.set_selection((UUIDS[1], UUIDS[2]))
+    silent = snapshot(gpu(0), gpu(1), status="not_answering", message="NVML is not answering.")
+    show_snapshot(panel, silent)
+    assert panel.selection() == (UUIDS[1], UUIDS[2])
+    show_snapshot(panel, snapshot(gpu(0), gpu(1), gpu(2, cuda_index=2), time=1_700_000_001.0))
+    assert panel.selection() == (UUIDS[1], UUIDS[2])
+
+
 def test_choice_of_missing_gpu_is_dropped(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((UUIDS[5],))
     with qtbot.waitSignal(panel.selection_changed):
