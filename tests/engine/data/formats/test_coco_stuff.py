@@ -55,6 +55,12 @@ def test_names_are_those_of_the_dataset_without_a_table(
     assert content.code.ignored == ignored
 
 
+@pytest.mark.parametrize("folder", ["a/b/StuffThingMaps_trainval2017", "stuff_val2017_pixelmaps"])
+def test_folders_are_detected_by_their_names(tmp_path: Path, folder: str) -> None:
+    TRUTH.images[0].save(tmp_path / folder / "a.png")
+    assert [(each.variant, each.source.folders) for each in detect(FORMAT, tmp_path)] == [("", (folder,))]
+
+
 @pytest.mark.parametrize("folder", ["masks/train2017", "stuff", "pixelmaps/train"])
 def test_other_folders_are_not_detected(tmp_path: Path, folder: str) -> None:
     TRUTH.images[0].save(tmp_path / folder / "a.png")

@@ -122,6 +122,15 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     assert "2 rows without an image: train.parquet, row 2, train.parquet, row 3." in found.problems[0].message
 
 
+@needs_pyarrow
+def test_huggingface_reads_images_in_large_columns(tmp_path: Path) -> None:
+    from pyarrow import array, parquet, table
+
+    columns = {"image": array([encode_png(TRUTH.images[0])], "large_binary"), "label": ["x"]}
+    parquet.write_table(table(columns), tmp_path / "train.parquet")
+    assert list_annotations_by_split(read_once(FORMAT, tmp_path, "classes")) == {"train": {"0000000": "x"}}
+
+
 def make_row(number: int, **cells: Any) -> dict[str, Any]:
     """Return a table row with the image `number`.png in the column "image". `cells` are the other columns."""
     return {"image": {"bytes": encode_png(TRUTH.images[number % 6]), "path": f"{number}.png"}, **cells}

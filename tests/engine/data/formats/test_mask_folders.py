@@ -178,14 +178,16 @@ def test_detect_prefers_masks_to_colored_copies(tmp_path: Path, copy: str) -> No
     ]
 
 
-@pytest.mark.parametrize("name", ["labels", "masks", "gt"])
-def test_detect_doubts_photographs(tmp_path: Path, name: str) -> None:
-    for image in TRUTH.images:
+@pytest.mark.parametrize(
+    ("name", "lossy", "reason"), [("labels", 0, "photos"), ("masks", 3, "photos"), ("gt", 4, "JPEG")]
+)
+def test_detect_doubts_photographs(tmp_path: Path, name: str, lossy: int, reason: str) -> None:
+    for number, image in enumerate(TRUTH.images):
         image.save(tmp_path / f"images/{image.name}.png")
-        image.save(tmp_path / name / f"{image.name}.png")
+        image.save(tmp_path / name / f"{image.name}.{'jpg' if number < lossy else 'png'}")
     for found in detect(FORMAT, tmp_path):
         assert found.confidence is Confidence.WEAK
-        assert "photos" in found.against[0]
+        assert reason in found.against[0]
     for image in TRUTH.images:
         save_mask(tmp_path / f"vessels/{image.name}.png", squares(image))
     assert "vessels" in detect(FORMAT, tmp_path)[0].evidence[0]
