@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import stage
 
+from engine import torch_compat
 from engine.strategies.base import use_fast_kernels
 from engine.torch_compat import device_events, prepare_pipelines
 from tests.support.worker_group import Forker
@@ -84,8 +85,14 @@ class RecurrentModel(nn.Module):
         return outputs.sin() * cell
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["this torch", "old torch"])
 @pytest.mark.parametrize("model", [SharedLayerModel, RecurrentModel])
-def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> None:
+def test_split_backward_equals_full_backward(
+    monkeypatch: pytest.MonkeyPatch, model: Callable[[], nn.Module], is_old: bool
+) -> None:
+    monkeypatch.setattr(stage, "stage_backward_weight", stage.stage_backward_weight)  # restored after the test
+    if is_old:
+        monkeypatch.setattr(torch_compat, "_RELEASE", (2, 11))
     prepare_pipelines()
     torch.manual_seed(0)
     built = model()

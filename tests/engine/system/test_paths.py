@@ -21,6 +21,7 @@ from engine.system.cache_limit import images_folder
 from engine.system.paths import explain_full_disk, make_trusted_folder, write_atomically
 from gui.sources.settings import Settings
 from tests.faults.damage import limit_files, mount, unmount
+from tests.support.nobody import NOBODY
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")
 LARGE = "x" * 10_000
@@ -147,6 +148,16 @@ def test_trusted_folder_refuses_what_others_can_change(tmp_path: Path, name: str
             make_trusted_folder(links / "link")
     else:
         assert make_trusted_folder(links / "link") == target
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give folders away")
+def test_trusted_folder_belongs_to_the_user_or_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    os.chown(tmp_path / "a", NOBODY, -1)
+    with pytest.raises(PermissionError, match=f"{tmp_path}/a belongs to another user"):
+        make_trusted_folder(tmp_path / "a/b")
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    assert make_trusted_folder(tmp_path / "a/b") == tmp_path / "a/b"
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

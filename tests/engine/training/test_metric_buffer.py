@@ -51,16 +51,17 @@ def test_first_bad_step_is_named() -> None:
 
 
 class _CollectivesWithDatalessRank(Collectives):
-    """Collectives with another rank, which loads no data.
+    """Collectives with another rank.
 
     `bad_step` is the other rank's first step with a loss that is not finite, or 0 if there is none.
     """
 
     bad_step = 0
     known = 1.0  # 1 if the other rank counts correct predictions
+    loads = 0.0  # 1 if the other rank loads data
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
-        return values + torch.tensor([1.0, 2.0, 3.0, 2.0, self.known, 2.0, 0.0, 0.0], dtype=torch.float64)
+        return values + torch.tensor([1.0, 2.0, 3.0, 2.0, self.known, 2.0, 0.0, self.loads], dtype=torch.float64)
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
         return [max(flags[0], (1 << 62) - self.bad_step if self.bad_step else 0)]
@@ -80,14 +81,20 @@ def test_step_report_sums_over_all_ranks() -> None:
         report.on_step_end(StepEnd(2, 7, 0.1, report=True, read_now=False, record=False, last=False))
 
     end(result(1.0), result(2.0))
-    other.known = 0.0
+    other.known, other.loads = 0.0, 1.0
     end(result(1.0)._replace(correct=None), result(2.0)._replace(correct=None))
     speeds = [event.images_per_second for event in events if isinstance(event, StepMetrics)]
     expected = StepMetrics(
         epoch=2, step=7, loss=3.0, accuracy=0.8, learning_rate=0.1, images_per_second=speeds[0], data_wait_s=0.5,
         compute_s=0.0, losses={"box": 0.875, "class": 2.125},
     )  # fmt: skip
-    assert events == [expected, msgspec.structs.replace(expected, accuracy=None, images_per_second=speeds[1])]
+    assert events == [
+        expected,
+        msgspec.structs.replace(expected, accuracy=None, images_per_second=speeds[1], data_wait_s=0.25),
+    ]
+    end(StepResult(None, None, None))
+    assert isinstance(events[-1], StepMetrics)
+    assert (events[-1].loss, events[-1].losses) == (3.0, {"box": 1.0, "class": 2.0}), "those of the other rank"
     other.bad_step = 5
     for has_checkpoint in (False, True):
         checkpoints += [1] * has_checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import itertools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -134,6 +135,26 @@ class _InPlace(nn.Module):
         return result
 
 
+class _Flattened(nn.Module):
+    """Model whose `reshape` changes the shape between two layers, and whose third layer's output is unused."""
+
+    def __init__(self, reshape: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.dropout, self.last, self.unused = (
+            nn.Linear(4, 4),
+            nn.Dropout(0.0),
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+        )
+        self.reshape = reshape
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        self.unused(y)
+        result: Tensor = self.last(self.reshape(self, y))
+        return result
+
+
 class _Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -155,6 +176,20 @@ def test_split_point_passes_single_tensor() -> None:
 
 def test_split_point_avoids_views_and_in_place_changes() -> None:
     assert [place.node for place in find_split_points(_InPlace())] == ["relu_"]
+
+
+@pytest.mark.parametrize(
+    "reshape",
+    [
+        lambda _, y: y.view(-1, 4).contiguous(),
+        lambda _, y: y.flatten(0).reshape(-1, 4).to(torch.float32),
+        lambda model, y: model.dropout(y.view(-1, 4)),
+    ],
+)
+def test_split_point_avoids_outputs_that_may_be_views_or_are_unused(
+    reshape: Callable[[nn.Module, Tensor], Tensor],
+) -> None:
+    assert [place.node for place in find_split_points(_Flattened(reshape))] == ["first"]
 
 
 @pytest.mark.parametrize(

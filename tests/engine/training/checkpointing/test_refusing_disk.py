@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 import shutil
 import socket
@@ -55,7 +56,7 @@ class Worker:
     """Worker that does not train, but saves checkpoints of a small model in `folder`."""
 
     def __init__(self, folder: Path, reporter: RecordingReporter, **fields: Any) -> None:
-        self.folder, self.reporter = folder, reporter
+        self.folder, self.reporter, self.is_closed = folder, reporter, False
         job = Job.from_fields(**{"devices": ("cpu",), "batch_size": 8, "strategy": "single"} | fields)
         folder.mkdir()
         save_job(job, folder / "job.toml")
@@ -90,6 +91,13 @@ class Worker:
     def make_disk_accept(self) -> None:
         (self.folder / "checkpoints").unlink()
 
+    def close(self) -> None:
+        """End the checkpointer as at the end of a run, unless it has ended."""
+        if not self.is_closed:
+            self.is_closed = True
+            with self.checkpointer:
+                pass
+
     def final_save(self, is_cancelled: Callable[[], bool], *, stopped: bool = False) -> str:
         return self.checkpointer.retry_final_save(stopped=stopped, is_cancelled=is_cancelled)
 
@@ -118,8 +126,7 @@ def make_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
     yield create
     for worker in workers:
-        with worker.checkpointer:
-            pass
+        worker.close()
     reporter.close()
     local.close()
 
@@ -161,9 +168,20 @@ def test_refused_best_is_saved_with_the_next_checkpoint(make_worker: Callable[..
     worker.make_disk_refuse()
     worker.save(4, top1=0.99)
     worker.make_disk_accept()
-    with worker.checkpointer:
-        pass
+    worker.close()
     assert not (worker.folder / "checkpoints").exists(), "the disk has refused it before"
+
+
+def test_better_state_after_a_refused_one_is_saved_at_the_end(make_worker: Callable[..., Worker]) -> None:
+    worker = make_worker()
+    worker.make_disk_refuse()
+    worker.save(1, top1=0.3)
+    worker.make_disk_accept()
+    worker.checkpointer.writer.next_epoch_end = math.inf
+    progress = TrainProgress(2, STEPS, STEPS, 2 * STEPS, validated=True)
+    worker.checkpointer.save(progress, {"top1": 0.9}, may_skip=True)
+    worker.close()
+    assert [path.name for path in (worker.folder / "checkpoints").iterdir()] == ["best.pt"]
 
 
 def test_checkpoint_is_due_after_minutes(make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
