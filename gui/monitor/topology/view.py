@@ -29,6 +29,8 @@ from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 
+_CORES = tr("Cores")
+"""Title of the column with the nearest cores."""
 _ROOMY, _TIGHT = 92, 46
 """Minimum widths in pixels of a cell with a description below its code, and of a cell with the code only."""
 _WIDEST = _ROOMY + 20
@@ -68,7 +70,7 @@ class ConnectionModel(QAbstractTableModel):
         self.connected, self._affinities = connected, affinities
         is_known = {
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
-            "Cores": any(affinity.cores for affinity in affinities.values()),
+            _CORES: any(affinity.cores for affinity in affinities.values()),
         }
         self._extra_titles = tuple(title for title in is_known if is_known[title])
         self.endResetModel()
@@ -124,7 +126,7 @@ class ConnectionModel(QAbstractTableModel):
         """Return the NUMA node or the nearest cores of a GPU, a dash if unknown, or None for roles without a text."""
         affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
         node = "" if affinity.numa_node is None else str(affinity.numa_node)
-        text = affinity.cores if column == "Cores" else node
+        text = affinity.cores if column == _CORES else node
         return (text or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
 
     def _repaint(self) -> None:
