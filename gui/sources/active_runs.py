@@ -70,7 +70,7 @@ def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
         holders = {device: list(run_ids) for device, run_ids in queue.list_holders().items()}
         queues = {device: list(run_ids) for device, run_ids in holders.items()}
         for ticket in queue.list_waiting():
-            for device in dict.fromkeys(ticket.devices):
+            for device in ticket.devices:
                 queues.setdefault(device, []).append(ticket.run_id)
     except queue.CannotQueue:
         return {}
@@ -81,7 +81,7 @@ def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
         is_over = has_ended(folder)
         left_s = _estimate_left_s(folder) if run_id in training and not is_over else None
         runs[run_id] = QueuedRun(title_of(folder), left_s, is_over)
-    # A run with several CPU workers holds the CPU several times.
+    # A run with several CPU workers holds the CPU, or waits for it, several times.
     return {device: tuple(runs[run_id] for run_id in dict.fromkeys(run_ids)) for device, run_ids in queues.items()}
 
 

@@ -75,9 +75,10 @@ def test_verdict_card_requests_changes(card: VerdictCard, qtbot: QtBot) -> None:
 
 
 def test_verdict_card_has_no_button_for_unknown_field(card: VerdictCard) -> None:
-    card.show_data(make_run_data([Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})]))
-    assert card.sentence.text() == "Turn it down."
-    assert card.buttons == []
+    for changes in ({"warp": 9}, {"epochs": 9, "warp": 9}):
+        card.show_data(make_run_data([Verdict(code="overfitted", sentence="Turn it down.", changes=changes)]))
+        assert card.sentence.text() == "Turn it down."
+        assert card.buttons == []
 
 
 def test_verdict_button_prefills_form_with_changes(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine.contract.events import CheckpointSaved, RunFinished, Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
+from engine.system import paths
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import QueuedRun, read_device_queues
 from gui.sources.checkpoints import checkpoints_of
@@ -277,4 +279,7 @@ def test_device_queues_are_holders_and_queued_runs(monkeypatch: pytest.MonkeyPat
     finally:
         for slot in slots:
             slot.close()
+    assert read_device_queues() == {}
+    shutil.rmtree(paths.runtime_folder() / "queue")
+    (paths.runtime_folder() / "queue").write_text("not a folder")
     assert read_device_queues() == {}

@@ -205,6 +205,9 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     matrix.choose(0, 1)
     highlighted = matrix.grab().toImage()
     cells = [matrix.cell_rect(index, index).toRect() for index in range(3)]
+    edge = matrix.cell_rect(0, 1).toRect().topLeft() + QPoint(1, cells[0].height() // 2)
+    framed = [image.pixelColor(edge) == QColor(theme.colors().text) for image in (drawn, highlighted)]
+    assert framed == [False, True]
     names = [QRect(0, cell.top() + 3, cells[0].left() - 3, cell.height() - 6) for cell in cells]
     titles = [QRect(cell.left() + 3, 0, cell.width() - 6, cells[0].top() - 3) for cell in cells]
     # The name of the row with the previous cell loses its highlight.

@@ -108,6 +108,9 @@ def test_drawing_has_its_texts_and_legend(run: RunFolder, dataset: Path, show_wi
     detail.show_evaluation(open_evaluation(save_evaluation(run, dataset, "20261125-100000-val")), ("cpu",))
     detail.show_sample((0, 1), 0, dataset / "missing.png")
     caption = detail.caption.text()
+    for child, work in ((detail.drawings.child, "Drawing"), (detail.maps.child, "Explaining")):
+        child.progress.emit(Progress(0.5, work))
+        assert f"{work}…" in join_visible_texts(detail)
     detail.drawings.failed.emit((Problem("", "It can't be drawn."),))
     assert "It can't be drawn." in join_visible_texts(detail)
     image = QImage(2, 2, QImage.Format.Format_RGB32)

@@ -143,6 +143,7 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     assert [line.partition(":")[0] for line in page.plot.toolTip().splitlines()] == ["Duplicate", "Missed"]
     (bars,) = (each for each in page.plot.items() if isinstance(each, BarGraphItem))
     assert bars.opts["width"] == [1.0, 30.0]
+    assert page.plot.getAxis("bottom").labelText == "Points of AP50"
     height = page.plot.height()
     for errors, sizes in ((evaluation.box_errors[:1], ()), ((), evaluation.sizes)):
         shown = msgspec.structs.replace(evaluation, box_errors=errors, sizes=sizes)
@@ -192,6 +193,8 @@ def test_curves_page_marks_the_threshold(view: ModelView, qtbot: QtBot) -> None:
             assert (read_mark(curves.precision), read_mark(curves.roc)) == ([], [])  # until its counts are read
         qtbot.waitUntil(lambda: curves.counts.texts() != [])
     assert (read_mark(curves.precision), read_mark(curves.roc)) == ([(0.5, 1.0)], [(0.0, 0.5)])
+    titles = [[plot.getAxis(side).labelText for side in ("bottom", "left")] for plot in (curves.precision, curves.roc)]
+    assert titles == [["Recall", "Precision"], ["False positive rate", "True positive rate"]]
 
 
 @pytest.mark.parametrize("unit", ["object", "pixel"])
@@ -439,6 +442,9 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert view.result.tabs.currentIndex() == SAMPLES
     assert sorted(view.result.samples.wall.samples.rows) == [8, 9, 10, 11]
     assert view.result.samples.summary.text() == "4 samples that only this evaluation got right"
+    page.show_only_other.click()
+    assert sorted(view.result.samples.wall.samples.rows) == [4, 5]
+    assert view.result.samples.summary.text() == "2 samples that only the other evaluation got right"
     newer = save_evaluation(other, dataset, "20261125-120000-val", wrong=(2,), date="2026-11-25T12:00:00Z")
     chosen = page.other_choice.value()
     page.refresh()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.explanation import ExplainRequest
+from engine.contract.inference.explanation import ExplainedImage, ExplainRequest, Explanation, HeatMap
 from engine.runs.folder import RunFolder
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.widgets import format_classes
 from gui.sources.evaluations import open_evaluation
+from tests.gui.run.evaluated_run import draw
 from tests.gui.run.model.saved_evaluations import save_evaluation
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, join_visible_texts
 
 
 @pytest.mark.parametrize(
@@ -64,4 +66,34 @@ def test_heat_maps_of_something_else_are_discarded(
         assert request.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
         classes = {"first": ("ash",), "second": ("cedar", "ash"), "both": ("birch", "cedar"), "same": ("ash",)}
         assert request.classes == classes.get(change, ())
+    maps.close_work()
+
+
+def test_heat_maps_are_read_with_titles_and_remarks(
+    show_widget: ShowWidget, qtbot: QtBot, run: RunFolder, dataset: Path, tmp_path: Path
+) -> None:
+    maps, file = show_widget(HeatMaps()), tmp_path / "explanation.json"
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    maps.show_evaluation(opened, ("cpu",))
+    maps.child.start = lambda _request: None  # type: ignore[method-assign,assignment]
+    maps.on.setChecked(True)
+    draw(tmp_path / "ash.png", "#ff0000")
+    found = (
+        HeatMap(class_name="ash", overlay="ash.png", raw="", score=0.5, note="The map is coarse."),
+        HeatMap(class_name="oak", overlay="ash.png", raw="", empty=True, note="The map is coarse."),
+        HeatMap(class_name="", overlay="missing.png", raw=""),
+    )
+    explanation = Explanation(
+        run="", checkpoint="", task="classification", method="grad-cam", layer="", grid=(1, 1),
+        images=(ExplainedImage(path="", maps=found),),
+    )  # fmt: skip
+    file.write_bytes(msgspec.json.encode(explanation))
+    with qtbot.waitSignal(maps.changed):
+        maps.child.done.emit(str(file))
+    assert [title for title, _image in maps.maps] == ["For ash (50.0%)", "No evidence for oak", "Evidence"]
+    assert maps.maps[-1][1] == "missing.png is missing."
+    assert maps.progress_line.problems.text() == "The map is coarse."
+    file.write_text("{")
+    maps.child.done.emit(str(file))
+    qtbot.waitUntil(lambda: "Couldn't read" in join_visible_texts(maps.progress_line))
     maps.close_work()

@@ -61,6 +61,8 @@ def test_predict_form_shows_the_settings_of_the_task(
     form.show_run(write_run(8), job(task=task))
     form.add(["a.png"])
     assert [form.tile.isVisible(), form.threshold.isVisible()] == [has_tiles, has_threshold]
+    default = form.build_request()
+    assert (default.threshold, default.overlays, default.formats, default.tile) == (0.5, True, (), None)
     form.tile.set_value("auto")
     assert form.build_request().tile == ("auto" if has_tiles else None)
 

@@ -195,6 +195,7 @@ def test_live_view_watches_the_chosen_source(
     live, requests = show_widget(LiveView(), 600, 600), list[LiveRequest]()
     monkeypatch.setattr(live.child, "start", requests.append)
     live.start.trigger()
+    assert (requests, live.source.value()) == ([], "camera:0")
     live.show_run(RunFolder(tmp_path), job(devices=("cpu", "cpu")))
     live.child.refused.emit((Problem("source", "The camera is missing."),))
     assert live.failure.text() == "The camera is missing."

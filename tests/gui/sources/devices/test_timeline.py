@@ -159,7 +159,10 @@ def test_timeline_prepends_rows_at_the_longest_distance_without_a_gap() -> None:
     assert column(timeline, "up").tolist() == [7.0, 8.0, 0.0, 1.0, 2.0]
 
 
-def test_full_timeline_prepends_nothing() -> None:
+def test_full_or_empty_timeline_prepends_nothing() -> None:
+    empty = Timeline()
+    empty.prepend(np.array([1.0]), {"up": np.ones(1, np.float32)}, gap_s=30)
+    assert len(empty) == 0
     timeline = make_timeline(63, 64)
     timeline.append(63.0, {"up": 63.0})
     count, first = len(timeline), timeline.x[0]
