@@ -199,6 +199,15 @@ def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: "Starting" in join_visible_texts(page))
 
 
+def test_page_of_a_run_that_is_being_read_shows_no_result(page: RunPage, qtbot: QtBot) -> None:
+    for run in (write_run(8, "failed"), write_run(8)):
+        page.session.open(run)
+        assert page.session.loading
+        assert page.header.hero.state.text().endswith("Reading the run's log…")
+        assert page.header.hero.next_steps.isHidden()
+        qtbot.waitUntil(lambda: not page.session.loading)
+
+
 def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     run = write_run(60, "paused")
     page = show(run)

@@ -78,6 +78,14 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
     assert (table.selected_class(), table.currentIndex().row()) == (0, 1)
 
 
+def test_class_table_is_sorted_again_by_new_values(show_widget: ShowWidget) -> None:
+    table = show_widget(ClassTable(), 400, 200)
+    table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    for values, first in (((0.5, 0.25), "a"), ((0.25, 0.5), "b")):
+        table.show_metrics(("a", "b"), ClassMetrics(1, 1, {"F1": np.array(values)}, None))
+        assert table_texts(table)[0] == [first, "50.0%"]
+
+
 def test_class_table_counts_the_rows_of_a_larger_matrix() -> None:
     table, confusion = ClassModel(), np.array([[3, 0, 1], [2, 5, 0], [1, 1, 0]])
     for measures, texts in (

@@ -256,6 +256,7 @@ def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     qtbot.waitUntil(lambda: view.form.start.toolTip() == "The run has no checkpoint yet")
     assert not view.form.cancel.isVisible()
+    assert view.form.folder.line.placeholderText() == "the run's: trees"
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     view.form.checkpoint.refresh()

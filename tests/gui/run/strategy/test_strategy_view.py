@@ -11,7 +11,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RankTimes, RunStarted, StepMetrics
+from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RankTimes, RunStarted, StepMetrics, TimeSpent
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.run.strategy import schedule
@@ -293,10 +293,12 @@ def test_page_hides_strategy_of_other_workers(
     page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot, is_other: bool
 ) -> None:
     run = make_run(make_trace(), model_split=make_split(devices=UUIDS[:2]))
+    append_events(run, TimeSpent(step=40, step_s=0.01, parts={"forward": 0.01}))
     show(run)
-    assert page.strategy.isVisible()
+    assert (page.strategy.isVisible(), page.advice.time.isVisible()) == (True, True)
     if is_other:
         show(write_run(40))
     else:
         append_events(supervise_here(run, execution=2), *list_run_events(job(), 40, None, execution=2))
     qtbot.waitUntil(lambda: not page.strategy.isVisible())
+    assert page.advice.time.isHidden()
