@@ -153,6 +153,16 @@ class CheckpointWriter:
         """
         return self._thread.submit(self._write_elsewhere, folder).result()
 
+    def describe_unwritten(self) -> str:
+        """Describe for users what `save_elsewhere` saves.
+
+        It is the last state or, if that contains NaN or infinite numbers, only the best state.
+        """
+        assert self.unwritten is not None
+        if self._find_first_nonfinite("last", self.unwritten.content) and self.unwritten.best is not None:
+            return f"The best state, after step {self.unwritten.best.progress.step:,},"
+        return f"The state after step {self.unwritten.progress.step:,}"
+
     def close(self, best: BestState | None) -> None:
         """Write the state `best` unless it is None, and stop the thread."""
         if best is not None:
@@ -245,7 +255,8 @@ class CheckpointWriter:
     def _write_elsewhere(self, folder: Path) -> RunFolder | None:
         """Save the unwritten snapshot in `folder`, and report the outcome.
 
-        Returns the copy of the run folder, or None if it can't be saved.
+        A last state with NaN or infinite numbers is left out. The copy then has the run's previous last.pt. Returns the
+        copy of the run folder, or None if it can't be saved.
         """
         assert self.unwritten is not None
         snapshot, best = self.unwritten, self.unwritten.best
@@ -254,7 +265,7 @@ class CheckpointWriter:
             best_facts = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
             content = snapshot.content | best_facts
         best_model = best.state if best is not None else None
-        state_text = f"The state after step {snapshot.progress.step:,} was"
+        state_text = f"{self.describe_unwritten()} was"
         try:
             copy = save_elsewhere(folder, RunFolder(self._folder), self._job, content, best_model)
         except NotSavedElsewhere as error:

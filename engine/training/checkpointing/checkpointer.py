@@ -106,7 +106,10 @@ class Checkpointer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write a best state that is not on the disk, unless the disk has refused it, and wait for the writer."""
+        """Write the best state if it is not on the disk yet, and wait for the writer.
+
+        A best state that could not be written before is not tried again.
+        """
         best = self._unsaved_best
         has_unsaved_state = best is not None and best.state is not None  # only rank 0 has the state
         self.writer.close(best if has_unsaved_state and not self._best_refused else None)
@@ -297,7 +300,7 @@ class Checkpointer:
         writer = self.writer
         if writer.unwritten is None:
             return ""
-        state = f"The state after step {writer.unwritten.progress.step:,}"
+        state = writer.describe_unwritten()
         if copy is not None:
             remedy = explain_how_to_resume(RunFolder(self._folder), copy, finished=not stopped)
             return f"{writer.refusal} {state} was saved to {copy.path}. {remedy}"

@@ -41,8 +41,8 @@ def save_elsewhere(
         raise NotSavedElsewhere(f"{copy.path} can't be created: {error.strerror}.") from error
     try:
         save_job(run.job() or job, copy.job_file)
-        best_checksum = _write_or_copy("best.pt", best, run, copy)
-        _write_or_copy("last.pt", {**last, **best_checksum} if last is not None else None, run, copy)
+        checksum_entry = _write_or_copy("best.pt", best, run, copy)
+        _write_or_copy("last.pt", {**last, **checksum_entry} if last is not None else None, run, copy)
         for path in (copy.job_file, copy.path, folder):
             sync(path)
     except (OSError, CheckpointError) as error:

@@ -297,6 +297,23 @@ def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Wor
     assert (second.folder / "checkpoints/best.pt").exists() is not is_replaced
 
 
+def test_save_elsewhere_reports_that_only_the_best_is_saved(make_worker: Callable[..., Worker], tmp_path: Path) -> None:
+    worker = make_worker()
+    worker.make_disk_refuse()
+    worker.save(1, top1=0.9)
+    for parameter in worker.strategy.model.parameters():
+        parameter.data.fill_(math.nan)
+    worker.save(2, top1=0.1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    copy = worker.checkpointer.writer.save_elsewhere(elsewhere)
+    assert copy is not None
+    assert [path.name for path in copy.checkpoints.iterdir()] == ["best.pt"]
+    warning = next(each for each in worker.reporter.sent if isinstance(each, Warned) and each.code == "saved_elsewhere")
+    assert f"best state, after step {STEPS}," in warning.message
+    assert f"step {2 * STEPS}" not in warning.message
+
+
 def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last, best = {"model": torch.ones(300)}, {"weight": torch.ones(500)}
     for free, content in ((3199, last), (3200, last | {"job": FailsWithSystemError(errno.ENOSPC)})):
