@@ -34,7 +34,7 @@ CAP = 2.0
 
 Otherwise, a divergence would raise the smoothed curve before it.
 """
-FIRST = 0.1
+WARM_UP = 0.1
 """Fraction of the planned steps that count as the first ones. Their rates are too low to change the loss."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
@@ -106,7 +106,7 @@ def suggest_rate(curve: Curve) -> RateFound:
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
     decades = np.log10(rates)
-    warm_up = int(FIRST * curve.steps)
+    warm_up = int(WARM_UP * curve.steps)
     first = losses[:warm_up].mean() if finite else math.nan
     weights = _compute_smoothing_weights(decades)
     clipped = np.minimum(losses, CAP * first)
@@ -157,7 +157,8 @@ def _find_valley(curve: Curve) -> float | None:
     """
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
-    skipped = int(FIRST * curve.steps)
+    skipped = int(WARM_UP * curve.steps)
+    # Once an average is not finite, all later ones are not finite either, so this only shortens the end.
     finite = [average for average in averages[skipped:-VALLEY_SKIPS] if math.isfinite(average)]
     start, length = find_longest_fall(finite)
     # A third of the length, and half a third more, each rounded down.
@@ -168,13 +169,13 @@ def find_longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     """Return the first index and the length of the longest valley in `losses`, in steps.
 
     As in fastai's `valley`, this is the longest falling subsequence (the earliest if there are several). It is treated
-    as if it were contiguous before its end. The length is 0 if no loss falls.
+    as if it were contiguous before its end. The length is 0 if no loss falls, or if there are no losses.
     """
     lengths: list[int] = []  # number of losses in the longest falling subsequence that ends at each index
     for index, loss in enumerate(losses):
         lengths.append(1 + max((lengths[before] for before in range(index) if losses[before] > loss), default=0))
-    longest = max(lengths)
-    if longest == 1:
+    longest = max(lengths, default=0)
+    if longest <= 1:
         return 0, 0
     end = lengths.index(longest)
     length = min(longest, end)  # if all losses up to `end` fall, there is one step less than losses

@@ -81,6 +81,12 @@ def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
         assert (start, length) == (valley[0], valley[1])
 
 
+def test_curve_of_first_steps_and_skipped_ones_has_no_valley() -> None:
+    found = suggest_rate(Curve((*[1.0] * 10, 0.5, 0.1, 0.1, 0.1, 0.1), steps=STEPS, diverged=True))
+    assert found.suggestion is not None
+    assert found.valley is None
+
+
 def test_suggestion_is_tenth_of_best_rate() -> None:
     found = suggest_rate_for_losses([compute_loss(step) for step in range(STEPS)])
     assert found.suggestion == pytest.approx(LOWEST / 10, rel=0.2)
