@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gui.tray import Tray
     from gui.workspace import Workspace
 
-_DESKTOP_HEIGHT = 80
+_RESERVED_HEIGHT = 80
 """Height in pixels for title bar and desktop panels, which Wayland doesn't report."""
 
 
@@ -185,7 +185,7 @@ class MainWindow(QMainWindow):
 
     def _restore(self) -> None:
         """Restore the size, position, splitter and devices panel of the last session, or use the defaults."""
-        self.resize(1280, min(800, self.screen().availableSize().height() - _DESKTOP_HEIGHT))
+        self.resize(1280, min(800, self.screen().availableSize().height() - _RESERVED_HEIGHT))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)

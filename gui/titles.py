@@ -231,8 +231,11 @@ def has_ended(run: RunFolder) -> bool:
     return run.path.is_dir() and run.state() in ENDED
 
 
-def describe_user(title: str, *, has_ended: bool) -> str:
-    """Describe what uses a device: the run with this title or, if it has ended, the use of its model."""
+def describe_device_use(title: str, *, has_ended: bool) -> str:
+    """Describe what occupies a device: “title”, the title of a run, or after its end “the use of “title”’s model”.
+
+    A device is still in use after the end of a run while its model is used, such as for predictions.
+    """
     return (tr("the use of “{title}”’s model") if has_ended else "“{title}”").format(title=title)
 
 

@@ -164,9 +164,11 @@ def _find_bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
 
 
 def _choose_next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
-    """Return the next batch size to try, or 0 if the search is complete.
+    """Return the next batch size to try, a multiple of `unit` and at most `maximum`, or 0 if the search is complete.
 
-    The size is a multiple of `unit` and at most `maximum`.
+    Starting from `FIRST_IMAGES`, sizes are halved until one fits. Then they grow until one does not fit or `maximum` is
+    reached, and lie between the largest that fits and the smallest that does not until these are close (see `NEAR`).
+    Finally, the result, which leaves some memory free (see `ROOM`), is tried, too.
     """
     if not trials:
         return min(unit * FIRST_IMAGES, maximum)
@@ -174,9 +176,11 @@ def _choose_next_size(trials: Mapping[int, Probe | None], unit: int, maximum: in
     largest, smallest_failed = bracket.largest, bracket.smallest_failed
     if not bracket.fits:
         return int(smallest_failed / 2 // unit) * unit
-    if largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit):
+    # No size is left to try above the largest one that fits, or that one is close enough to the smallest that fails.
+    is_bracket_narrow = largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit)
+    if is_bracket_narrow:
         with_room = bracket.largest_with_room(unit)
-        # Try the result, too, but not in the last trial, since others must follow if it does not fit.
+        # Try the result, too (`with_room`), but not in the last trial, since others must follow if it does not fit.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
     aim = _choose_larger_size(bracket) if smallest_failed == math.inf else _choose_size_between(trials, bracket)
     return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))

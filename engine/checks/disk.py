@@ -1,4 +1,8 @@
-"""Sources of facts about disk, network and custom tasks for checks. In the window, the facts are cached."""
+"""Facts about files, the network and custom tasks that checks of a job depend on.
+
+Checks get them from a `Disk`. `RealDisk` reads them when they are requested, and the window's `CachedDisk` in the
+background.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, print_error, print_lines
+from engine.cli.terminal import COMPLETED, print_error, print_lines
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import counted
@@ -43,9 +43,9 @@ def desktop(options: argparse.Namespace) -> int:
             removed = remove(folder)
             print_lines(f"{counted(len(removed), 'file')} removed from {folder}.")
     except OSError as error:
-        print_error(f"{error.filename or folder}: {error.strerror}.")
+        code = print_error(f"{error.filename or folder}: {error.strerror}.")
         print_lines("  Get write permission there, or set XDG_DATA_HOME to another folder.", to=sys.stderr)
-        return BAD_REQUEST
+        return code
     return COMPLETED
 
 

@@ -28,7 +28,10 @@ def split(name: str) -> tuple[Host | None, str]:
 
 
 def follow(machine: Host, run: str) -> RunFolder:
-    """Mirror a run on another machine until this process exits, and return the local copy. Raises CommandError."""
+    """Start mirroring the run `run` of `machine` in another process, and return the local copy of its folder.
+
+    Mirroring ends when this process exits. Raises CommandError if the run can't be followed.
+    """
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", machine.name, run],
         stdin=subprocess.PIPE,

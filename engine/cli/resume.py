@@ -53,27 +53,36 @@ def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, 
     if previous is not None and isinstance(changes.get("options"), dict):
         changes["options"] = previous.options | changes["options"]
     if previous is not None and options.trust_model_file:
-        sha256 = model_file_sha256(previous.model.name) or ""  # "" fails the check of the file below
-        found += arguments.trust_model(previous.model.name, sha256) if sha256 else []
-        changes["model_file_sha256"] = sha256
+        changes["model_file_sha256"], consent_problems = _trust_model_file(previous.model.name)
+        found += consent_problems
     previous_devices = {"devices": previous.parallel.devices} if previous is not None else {}
     machine = None
     if arguments.needs_gpus(changes) or arguments.needs_gpus(previous_devices):
         machine = train.read_machine(found)
         if machine is not None and "devices" in changes:
             found += arguments.resolve_devices(changes, machine)
-    job, wrong = job_to_resume(run, changes)
-    found += wrong
+    job, change_problems = job_to_resume(run, changes)
+    found += change_problems
     invalid_fields = {problem.field for problem in found}
     if previous is None or "run" in invalid_fields:
         return None, found
-    draft = job
-    if draft is None:  # without the invalid values, all other problems are found, too
+    job_to_check = job
+    if job_to_check is None:  # without the invalid values, all other problems are found, too
         valid_changes = {name: value for name, value in changes.items() if name not in invalid_fields}
-        draft, _ = job_from_values(msgspec.to_builtins(previous.values()) | valid_changes)
-    if draft is not None:
-        draft = draft.with_fields(resume_from=str(checkpoint_of(run) or ""))
-        wrong = problems(draft, load_catalogue(), machine)
-        wrong += gpu_problems(draft, machine, find_installed_torch(), os.environ)
-        found += [problem for problem in wrong if problem.field not in invalid_fields]
+        job_to_check, _ = job_from_values(msgspec.to_builtins(previous.values()) | valid_changes)
+    if job_to_check is not None:
+        job_to_check = job_to_check.with_fields(resume_from=str(checkpoint_of(run) or ""))
+        job_problems = problems(job_to_check, load_catalogue(), machine)
+        job_problems += gpu_problems(job_to_check, machine, find_installed_torch(), os.environ)
+        found += [problem for problem in job_problems if problem.field not in invalid_fields]
     return job, found
+
+
+def _trust_model_file(path: str) -> tuple[str, list[Problem]]:
+    """Record the user's consent to the content of the model file at `path`.
+
+    Returns the hash of the file, and the problems with saving the consent. The hash of an unreadable file is "", which
+    the checks of the job report.
+    """
+    sha256 = model_file_sha256(path)
+    return (sha256, arguments.trust_model(path, sha256)) if sha256 else ("", [])

@@ -421,7 +421,7 @@ def save(options: argparse.Namespace) -> int:
 
 
 def _save_elsewhere(run: RunFolder, folder: str) -> tuple[int, str]:
-    """Request a run to save its state in `folder`, and wait until it has ended.
+    """Request a run to save its state in `folder`, and wait until it has ended. Ctrl+C detaches from the run.
 
     Returns an exit code and a message about the result. Raises NotRunning, NotAnswering and Detached.
     """

@@ -159,6 +159,10 @@ def describe_channels(channels: int) -> str:
     return {1: "gray", 3: "color"}.get(channels, f"{channels} bands")
 
 
+READ_AS = "Read as "
+"""Beginning of the title of a `Choice` that only selects an interpretation of the folder. The title of that follows."""
+
+
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of inspecting one folder.
 

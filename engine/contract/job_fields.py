@@ -1,4 +1,7 @@
-"""Descriptions of the fields of `Job` for the form, the flags and the checks: labels, help, needs and traits."""
+"""Descriptions of the fields of `Job` for the form, the flags and the checks: labels, help, traits and needs.
+
+Traits (`Trait`) classify the fields, and needs (`Need`) are conditions for a field to have an effect.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,11 @@ class About(NamedTuple):
 
 
 def _about(label: str, traits: list[Trait], help_text: str, *needs: Need) -> About:
-    """Create the description of a job field. `label` is its name in the form, and `help_text` its help for users."""
+    """Create the description of a job field.
+
+    `label` is its name in the form, and `help_text` its help for users. The field has an effect only if all `needs` are
+    met. For `traits`, see `Trait`.
+    """
     return About(label, help_text, frozenset(traits), needs)
 
 

@@ -159,7 +159,11 @@ def torch_cache() -> Path:
 
 
 def cached_path(weights: Weights) -> Path:
-    """Return the path of a weights file in the cache. A file that the user copies there is also found."""
+    """Return the path of a weights file on this machine, which need not exist.
+
+    Included weights are in their package. All others are in the cache of torch or, if they have a repository, of
+    huggingface_hub, where a file that the user copies to the path is also found.
+    """
     if weights.is_included:
         return _find_package_folder(weights.package) / weights.path
     if not weights.repository:

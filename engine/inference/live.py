@@ -35,7 +35,8 @@ _JPEG_QUALITY = 85
 def live(request: LiveRequest, on_progress: OnProgress) -> Path:
     """Run the model on the requested camera or video until it ends.
 
-    Returns the path of the file with the last `LiveFrame`. Raises CannotLoad.
+    Only the first of the requested devices is used. Returns the path of the file with the last `LiveFrame`. Raises
+    CannotLoad.
     """
     run = RunFolder(request.run)
     find_checkpoint(run, request.checkpoint)  # raises CannotLoad if there is none

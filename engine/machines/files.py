@@ -303,9 +303,10 @@ class NodeFiles:
         return files
 
     def close(self) -> None:
-        """Remove the folder before this process exits, unless it is the original run folder or another node uses it.
+        """Remove the folder, unless it is the original run folder or another node uses it. The process must exit next.
 
-        If another thread is opening the folder, wait for at most a second. Later calls of `open` block forever.
+        If another thread is opening the folder, wait for at most a second. Later calls of `open` block forever, so that
+        no thread creates the folder again.
         """
         self._opening.acquire(timeout=_JOIN_TIMEOUT_S)
         if not self._is_copy:

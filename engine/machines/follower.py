@@ -190,7 +190,10 @@ class Follower:
         self._log.copy(data[:end])
 
     def _on_liveness(self, state: RunLiveness) -> None:
-        """Act as the supervisor for local clients as long as the run on the other machine has a supervisor."""
+        """Act as the supervisor for local clients as long as the run on the other machine has a supervisor.
+
+        Also reports the local copy, and resets the delay before the connection is retried.
+        """
         assert self._run is not None
         if not state.alive:
             self._stop_serving()

@@ -163,8 +163,8 @@ class _Peer:
 def check_connections(checked: Sequence[CheckedHost]) -> list[Problem]:
     """Test the connections between all machines, and return a problem for each failure.
 
-    Each machine in turn acts as the first machine of a run, and all others connect to it. All machines then sum numbers
-    over gloo and, if all have GPUs, over NCCL.
+    Each machine in turn acts as the first machine of a run. All others connect to it, and sum numbers with it over
+    gloo. If this succeeds and all have GPUs, all machines then sum numbers over NCCL once.
     """
     hosts = [(each, each.facts) for each in checked if each.facts is not None and each.facts.address]
     if len(hosts) < 2:

@@ -110,7 +110,10 @@ class _Node:
         """True after the supervisor has cancelled workers that had not started."""
 
     def run(self) -> int:
-        """Train with the supervisor's first request. This never returns, since a thread ends the process with `end`."""
+        """Run the workers of the supervisor's first request, and send it their exit codes or the failure.
+
+        Doesn't return: the thread that receives messages exits the process with `end`.
+        """
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         request = self._requests.get()
         try:

@@ -90,7 +90,10 @@ def read_torchrun_process() -> TorchrunProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train as one of torchrun's ranks, and return the exit code. `arguments` has one item, JOB."""
+    """Train as one of torchrun's ranks, and return the exit code. `arguments` has one item, JOB.
+
+    Rank 0 supervises the run. On each machine, the first rank creates the specs of all ranks there.
+    """
     linux.die_with_parent(os.getppid())
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])
@@ -156,9 +159,9 @@ def _refuse(problems: list[Problem]) -> int:
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
-    """Supervise the run, and train as rank 0. Returns the exit code.
+    """Supervise the run, which trains rank 0 in a child of this process, and return the exit code.
 
-    The run folder and the outcome are printed to torchrun's terminal.
+    The run folder and the outcome are printed to torchrun's terminal. All other output goes to supervisor.log.
     """
     run = create_run(job)
     print(f"Run {run.run_id} in {escape(str(run.path))}", file=sys.stderr, flush=True)

@@ -169,7 +169,8 @@ def compute_error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[Er
 def _compute_ap50(rows: Floats, counts: Floats) -> float:
     """Return the mean average precision at an IoU of 0.5 over the classes that have objects, or 0 if none has.
 
-    The arguments are those of `compute_error_costs`. Only the first three columns of `rows` are used.
+    `rows` are detections, [k, 3 or more]. Only their columns CLASS, SCORE and OUTCOME are used. `counts` [classes] are
+    the numbers of objects of each class.
     """
     precisions = compute_average_precisions(rows[:, :3], counts)[:, 0]
     of_present_classes = precisions[~np.isnan(precisions)]

@@ -42,7 +42,8 @@ def validate_image_size(title: str, size: int, smallest: int, step: int = 1) -> 
 class ModelInfo(NamedTuple):
     """Facts about a model for its entry in the catalogue.
 
-    The fields are those of `ModelEntry`. They are valid for models with `classes` classes and `channels` channels.
+    The catalogue measures the other facts on a model with `classes` classes and `channels` channels. All other fields
+    here are fields of `ModelEntry` with the same meaning.
     """
 
     title: str

@@ -100,7 +100,7 @@ def load_weights(encoder: nn.Module, name: str, initial: weights.InitialWeights,
 def _to_encoder_names(encoder: str, state: weights.State) -> weights.State:
     """Rename the weights of a classification model to the names in the encoder `encoder`.
 
-    Weights that don't fit are returned unchanged.
+    If the weights don't fit this encoder, all are returned unchanged.
     """
     from segmentation_models_pytorch.encoders import get_encoder
 

@@ -139,11 +139,11 @@ def _try_to_run(model: nn.Module, images: Tensor) -> bool:
     """Run a model on `images`, and return True if it raises no error.
 
     The result is False for models that need targets, or that read values of tensors, which don't exist on the meta
-    device.
+    device. The modules before the error have been run, so the caller's replacements of `forward` have recorded them.
     """
     try:
         with torch.no_grad():
             model(images)
     except Exception:
-        return False  # the maps up to here are recorded
+        return False
     return True

@@ -96,13 +96,14 @@ def get_image_size(name: str) -> int:
 def get_min_image_size(name: str) -> int:
     """Return the minimum image size in pixels.
 
-    It is one patch for a vision transformer, and the minimum that the weights state for other models. The weights of
-    Swin state their training size instead, but these models pad smaller images.
+    It is one patch for a vision transformer, and for other models the minimum that the weights state, or 1 without
+    weights. The weights of Swin state their training size instead, but these models pad smaller images. Their minimum
+    is the stride of the last feature map.
     """
     if name in PATCH_SIZES:
         return PATCH_SIZES[name]
     if name.startswith("swin_"):
-        return 32
+        return 32  # patches of 4 px, merged three times
     pretrained = list_pretrained_weights(name)
     return max(pretrained[0].meta["min_size"]) if pretrained else 1
 

@@ -214,11 +214,14 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
 def _find_earliest_starts(bound: float, segments: int, stages: int, minimum: Cost) -> list[int]:
     """Return the earliest possible start of each stage from 1 on, followed by `segments`, the end of the last stage.
 
-    If a stage started earlier, it and the later stages could not hold the remaining segments within `bound`.
+    If a stage started earlier, it and the later stages could not hold the remaining segments within `bound`. `minimum`
+    is a lower bound for the cost of a stage (see `_minimize_worst`).
     """
     starts = [segments]
     for stage in range(stages - 1, 0, -1):
         end = starts[0]
+        # Each of the `stage` earlier stages needs a segment. A stage that can't hold the segment before `end` starts at
+        # `end` at the earliest.
         possible = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
         starts.insert(0, next(possible, end))
     return starts

@@ -235,7 +235,8 @@ class HangWatch:
         """Return a failure or a warning if the ranks send messages but make no progress, otherwise None.
 
         It is a failure once the time limit of `_get_failure_limit` has passed. Ranks that wait for others are not
-        reported as the cause if another rank is busy.
+        reported as the cause if another rank is busy. The same ranks are not warned about twice, unless there was
+        progress in between.
         """
         heartbeats = [
             state.heartbeat
@@ -256,6 +257,9 @@ class HangWatch:
         culprits = busy if waiting and busy else list(self._ranks)  # all ranks: no single one blocks the others
         if seconds > self._get_failure_limit(limit, waiting, busy, heartbeats):
             return self._create_progress_failure(culprits, seconds)
+        if self._reported_culprits == tuple(culprits):
+            return None
+        self._reported_culprits = tuple(culprits)
         return self._create_progress_warning(culprits, seconds)
 
     def _get_failure_limit(
@@ -299,11 +303,8 @@ class HangWatch:
         rank = first if len(culprits) == 1 else None
         return Failed(cause=text, rank=rank, step=self._get_current_step(first), kind="fault")
 
-    def _create_progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
-        """Create the warning that the ranks `culprits` make no progress. Return None if they were already reported."""
-        if self._reported_culprits == tuple(culprits):
-            return None
-        self._reported_culprits = tuple(culprits)
+    def _create_progress_warning(self, culprits: list[int], seconds: float) -> Warned:
+        """Create the warning that the ranks `culprits` have made no progress for `seconds`."""
         if len(culprits) < self._world_size:
             text = self._describe_block(culprits, seconds)
         else:

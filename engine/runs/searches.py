@@ -90,7 +90,7 @@ class SearchFolder:
     def _is_starting(self) -> bool:
         """Return True if a driver was started recently and has not recorded its process yet."""
         try:
-            started = (self.path / DRIVER_LOG).stat().st_mtime
+            started = (self.path / DRIVER_LOG).stat().st_mtime  # set by `start_driver`
         except OSError:
             return False
         return not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_TIMEOUT_S

@@ -147,9 +147,9 @@ class Strategy(ABC):
         return [torch.device("cuda", index) for index in range(len(self.spec.local_devices))]
 
     def setup(self) -> None:
-        """Prepare this rank's device and torch's kernels as the job requests, and connect to the other ranks, if any.
+        """Prepare this rank's device and torch's kernels as the job requests.
 
-        Raises StrategyError if the job can't run.
+        Subclasses with several ranks also connect to the other ranks. They raise StrategyError if the job can't run.
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)

@@ -249,8 +249,9 @@ class Server:
 
         There are separate limits for clients that only send commands (`commands_only`), of which the oldest is
         disconnected, and for those that read events. Of these, the one that stopped reading first is disconnected, if
-        any has for `STALLED_S`.
+        it has not read for at least `STALLED_S` seconds. Otherwise, there is no room.
         """
+        # Clients without a cursor have sent no hello yet. `_add_client` limits their number.
         clients = [
             client
             for client in self._clients
@@ -259,6 +260,7 @@ class Server:
         if len(clients) < (MAX_CONTROLS if commands_only else MAX_CLIENTS):
             return True
         if commands_only:
+            # Clients are stored in the order of their connections.
             self._dismiss(clients[0], "disconnected to make room for another client")
             return True
         slowest = max(clients, key=Client.stalled_s)

@@ -346,7 +346,11 @@ class Autotuner:
         self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager_s, compiled_s[best]))
 
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> float | None:
-        """Compile the model, and return the seconds of a pass, or None if compiling or a pass failed on any rank."""
+        """Compile the model, and return the seconds of a pass, or None if compiling or a pass failed on any rank.
+
+        The model remains compiled. On the CPU, this process also compiles in itself from then on.
+        """
+        # The processes in which torch.compile compiles otherwise might outlive this one.
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)

@@ -198,7 +198,7 @@ class SampleProcesses:
     def _poll_server(self) -> bool:
         """Return True if the server can fork processes.
 
-        Reads the server's message once it has arrived, and logs whether processes load the samples.
+        Reads the server's message once it has arrived, and logs then if processes load the samples, or why threads do.
         """
         if self._state == "starting" and self._control.poll():
             try:
@@ -227,7 +227,11 @@ class SampleProcesses:
 
 
 def main() -> int:
-    """Open the dataset, then fork a process whenever the rank requests one."""
+    """Open the dataset, then fork a process whenever the rank requests one, and return exit codes of such processes.
+
+    The arguments are the pid of the rank and the file descriptor of the connection to it, which ends this process when
+    it is closed. The rank is first sent the fingerprint of the dataset.
+    """
     parent, descriptor = map(int, sys.argv[1:])
     linux.die_with_parent(parent)
     linux.name_process("footplate-load")

@@ -78,7 +78,11 @@ class Trainer:
         ]
 
     def run(self) -> WorkerDone:
-        """Train the model, and return the outcome. Raises NotFinite if the loss becomes NaN or infinite."""
+        """Train the model, wait until its final state is saved, and return the outcome.
+
+        If the disk refuses the final state, saving is retried for a limited time. Raises NotFinite if the loss becomes
+        NaN or infinite.
+        """
         stopped = False
         done = self.start.done  # number of completed steps in the epoch
         for epoch in range(self.start.epoch, self.job.training.epochs + 1):
@@ -99,7 +103,7 @@ class Trainer:
     def _run_epoch(self, epoch: int, done: int) -> bool:
         """Train one epoch from its step `done` on, validate the model, and save a checkpoint.
 
-        Return True if the run was stopped.
+        Return True if the run was stopped. The state is then saved without a complete validation.
         """
         self._emit(EpochStarted(epoch=epoch))
         for callback in self.callbacks:
@@ -119,7 +123,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps of an epoch from its step `done` on.
+        """Run the steps of an epoch from its step `done` on, and save the checkpoints that are due within it.
 
         Return the number of completed steps, and True if the run was stopped.
         """

@@ -72,7 +72,7 @@ class ReportDialog(QDialog):
     def hideEvent(self, event: QHideEvent) -> None:
         """End the command and delete its files if the dialog is closed, not if it is minimized with its window."""
         super().hideEvent(event)
-        if not event.spontaneous():  # the dialog is closed, not minimized with its window
+        if not event.spontaneous():
             self._process.blockSignals(True)
             self._process.kill()
             await_exit(self._process, GOODBYE_S)

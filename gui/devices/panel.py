@@ -234,9 +234,13 @@ class MachineDevices(QWidget):
         self._update_check_boxes()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Show a snapshot, which must already be in the history."""
+        """Show a snapshot, which must already be in the history, and clear the error of `show_error`.
+
+        Selected GPUs without a row are no longer awaited, unless NVML isn't answering.
+        """
         gpus = sorted(snapshot.gpus, key=gpu_sort_key)
-        are_gpus_known = snapshot.nvml.status != "not_answering"  # otherwise, a restarted sampler hasn't found any GPUs
+        # While NVML isn't answering, a restarted sampler lists no GPUs, which doesn't mean that there are none.
+        are_gpus_known = snapshot.nvml.status != "not_answering"
         if gpus or are_gpus_known:
             self._arrange(gpus)
         for gpu in gpus:

@@ -70,7 +70,7 @@ class CachedDisk(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._disk = RealDisk()
-        self._questions: dict[_Question, Callable[[], Any]] = {}  # questions of this pass
+        self._questions: dict[_Question, Callable[[], Any]] = {}  # questions since the last `start_pass`
         self._answers: dict[_Question, Any] = {}
         self._queries: dict[_Question, _Query] = {}  # by question, until they are answered
         self._retry: set[_Question] = set()  # questions to repeat once their query has returned
@@ -170,7 +170,8 @@ class CachedDisk(QObject):
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
         """Cache the answer to a query. If its question was asked again in the meantime, repeat the query.
 
-        Emits `changed` for a new answer, or raises the exception if the query failed.
+        Until the repeated query is answered, this answer is used. Answers to discarded queries are ignored. Emits
+        `changed` for a new answer, or raises the exception if the query failed.
         """
         question, number, answer = result
         query = self._queries.get(question)
@@ -179,7 +180,7 @@ class CachedDisk(QObject):
         del self._queries[question]
         if question in self._retry:
             self._retry.remove(question)
-            if question in self._questions:
+            if question in self._questions:  # the latest pass still contains it
                 self._start_query(question)
         if isinstance(answer, Exception):
             raise answer

@@ -100,7 +100,10 @@ class DatasetCard(QFrame):
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _show_contents(self, summary: str, detail: str, report: DatasetReport | None) -> None:
-        """Show `summary` and `detail`, and the images and counts of `report`, or hide these without a report."""
+        """Show `summary` and `detail`, and the images and counts of `report`, or hide these without a report.
+
+        Hides the possible interpretations of the folder, which `show_report` shows afterwards if there are any.
+        """
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)

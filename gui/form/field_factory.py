@@ -148,7 +148,7 @@ class OptionRows(QWidget):
     def offer(self, fields: tuple[Field, ...], catalogue: Catalogue) -> None:
         """Replace the rows by rows for `fields`, which show the options' current values.
 
-        Hide the widget if there are none.
+        Hide the widget if there are none. Do nothing if the fields are still the same, since their rows are up to date.
         """
         if fields == self._fields:
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from PySide6.QtCore import QObject
 
 from engine.checks.weights_checks import choose_model
-from engine.contract.dataset import DatasetReport
+from engine.contract.dataset import READ_AS, DatasetReport
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.system import paths
@@ -87,7 +87,7 @@ def _list_formats(report: DatasetReport) -> Iterator[tuple[str, str]]:
         for choice in problem.choices:
             name = choice.values.get("format")
             if name and "task" not in choice.values:  # a format for another task can't be chosen alone
-                yield str(name), capitalize(choice.title.removeprefix("Read as "))
+                yield str(name), capitalize(choice.title.removeprefix(READ_AS))
 
 
 def create_sample_job() -> Job:

@@ -103,7 +103,6 @@ class JobForm(JobSignals):
         self.submission = Submission(self.label_check, prefill, self)
         self._validate_timer = QTimer(self, interval=0, singleShot=True)
         self._validate_timer.timeout.connect(self.validate)
-        self._connect()
         self.choices = FieldChoices(self.rows, self.options, self.environment, self.models, self.validator.model_file)
         self.readiness = Readiness(
             bar,
@@ -117,6 +116,7 @@ class JobForm(JobSignals):
         self.estimator = Estimator(self)
         self.estimator.set_runs(self.environment.runs)
         self.estimator.changed.connect(self._show_estimate)
+        self._connect()
         if prefill is not None:
             self._show_prefill(prefill)
         self._initial_values = self.fields.editor_values()  # the form is edited if the values differ from these

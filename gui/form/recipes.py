@@ -107,8 +107,9 @@ class RecipeFollower(QObject):
     def keep_loaded_values(self) -> Iterator[None]:
         """Keep the field values that are set within this context, instead of applying a recipe to them.
 
-        Values that differ from the recipe are detected after the dataset folder has been inspected, because the values
-        of recipes depend on the dataset.
+        Values that differ from those of the job's recipe then count as overridden by the user. They are detected only
+        after the dataset folder has been inspected, because the values of recipes depend on the dataset. While another
+        run's job is in the form (`paused`), its values aren't compared with a recipe.
         """
         self.is_loading = True
         try:

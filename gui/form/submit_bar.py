@@ -18,7 +18,7 @@ from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
 from gui.format import format_roughly
 from gui.style import icons
-from gui.titles import describe_user, device_title
+from gui.titles import describe_device_use, device_title
 from gui.translation import tr
 from gui.widgets.buttons import set_primary, styled
 from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
@@ -44,7 +44,7 @@ def describe_queue(queued: QueuedRuns, devices: Sequence[str], names: Mapping[st
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
     if not runs:
         return ""
-    others = listed([describe_user(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
+    others = listed([describe_device_use(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
     if at_once:
         device_text = listed(
             tr("the CPU") if device == CPU else names.get(device) or device_title(device) for device in busy

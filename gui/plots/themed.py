@@ -86,5 +86,5 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.draw()
 
     def draw(self) -> None:
-        """Add the items to the empty plot."""
+        """Add the items, such as curves. `redraw` calls it after removing all items."""
         self._draw()

@@ -52,7 +52,7 @@ class PreferencesDialog(QDialog):
         self._focus_search()
 
     def choose(self, key: str) -> None:
-        """Scroll to a setting and focus it."""
+        """Clear the search, which might hide the setting `key`, scroll to the setting and focus it."""
         self.search.clear()
         row = self.rows[key]
         self._scroll.ensureWidgetVisible(row, 0, 60)
@@ -106,7 +106,7 @@ class SettingRow(LabeledField):
         self.editor = _create_editor(setting)
         control = self.editor.control
         control.setAccessibleName(setting.title)
-        self.reset = create_reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
+        self.reset = create_reset_button(self._reset, tr("Reset {title}").format(title=setting.title), tip="")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         super().__init__(setting.title, self._create_content(), control=control, label_width=TITLE_WIDTH, indented=True)
@@ -115,6 +115,7 @@ class SettingRow(LabeledField):
         self.show_value()
         self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._check_timer.timeout.connect(lambda: self._check_folder(self._show_folder_problem))
+        # Texts are committed when editing ends, other values at once.
         if isinstance(self.editor, TextEditor):
             self.editor.line.editingFinished.connect(self.commit)
             self.editor.edited.connect(self._show_entered_problem)

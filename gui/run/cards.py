@@ -190,7 +190,7 @@ class VerdictCard(QFrame):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Show the advice after the run's last execution, or hide the card if there is none."""
+        """Show the advice that follows from the end of the run's last execution, or hide the card if there is none."""
         advice = _find_advice(data)
         if advice == self._advice:
             return

@@ -162,7 +162,10 @@ class RunPage(QWidget):
                 view.show_run(run)
 
     def _show_data(self) -> None:
-        """Show the open run's current data and status in all views."""
+        """Show the open run's current data and status in all views.
+
+        If the log has more new lines than one update adds, request another update.
+        """
         session = self.session
         if session.run is None or self.charts is None:
             return

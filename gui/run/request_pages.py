@@ -81,14 +81,15 @@ class RequestPages(QStackedWidget):
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
         """Set the open run (None for no run).
 
-        Show the progress of work on it or, without such work, the page at index `page`.
+        Show the progress of the request, such as an evaluation, if one for this run is being worked on, otherwise the
+        page at index `page`.
         """
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 
     @property
     def is_working(self) -> bool:
-        """True while work on the open run is in progress."""
+        """True while a request for the open run is being worked on."""
         return self.child.running and self._is_for_run(self.child.request)
 
     def start(self, request: InferenceRequest) -> None:

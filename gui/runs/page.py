@@ -321,7 +321,7 @@ class RunsPage(QWidget):
         self._prefill(run_id, lambda run: prefill_to_fork(run, checkpoint))
 
     def _prefill(self, run_id: str, prepare: Callable[[RunSummary], Prefill]) -> None:
-        """Call `prepare` with a run on a worker thread, and emit `prefill_requested` with the result."""
+        """Call `prepare` with the run `run_id`, on a worker thread, and emit `prefill_requested` with the result."""
         run = self.model.find(run_id)
         if run is not None:
             in_background(lambda: prepare(run), self, self.prefill_requested.emit, self._on_prefill_failed)

@@ -375,7 +375,7 @@ def _make_step_line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 def _compute_integer_spacing(count: int) -> tuple[float, float]:
     """Return the distances between major ticks and between minor ticks, for an axis of integers from 0 to `count`.
 
-    Both are the same round number, so that the axis has at most about eight ticks.
+    The axis has at most about eight major ticks. Minor ticks have the same distance, so that none is between integers.
     """
     spacing = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
     return float(spacing), float(spacing)

@@ -127,7 +127,10 @@ class SearchForm(QWidget):
         self.rows[name].editor.control.setFocus()
 
     def reset(self, taken: Collection[str]) -> None:
-        """Prepare the form for a new search. Its values stay, except for a name that is missing or in `taken`."""
+        """Prepare the form for a new search. `taken` are the names of existing searches.
+
+        The values remain, but an empty or taken name is replaced by an unused one.
+        """
         self._existing, self._taken_names = None, taken
         self._update_locked_fields()
         if not self.dimensions:

@@ -20,7 +20,7 @@ from engine.runs.queue import Ticket
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.system.format import listed
 from gui.format import format_time_or_date
-from gui.titles import describe_devices, describe_user, format_gpu_names, has_ended, title_of
+from gui.titles import describe_device_use, describe_devices, format_gpu_names, has_ended, title_of
 from gui.translation import tr
 
 PATIENCE_S = 30.0
@@ -127,7 +127,7 @@ _NAMED = 2
 
 def describe_device_user(run: RunFolder) -> str:
     """Describe what uses the devices of a run: the run or, if it has ended, the use of its model. Raises OSError."""
-    return describe_user(title_of(run), has_ended=has_ended(run))
+    return describe_device_use(title_of(run), has_ended=has_ended(run))
 
 
 def describe_queue_position(

@@ -138,14 +138,17 @@ class DeviceColumns:
         self.memory_total_bytes: int | None = None
 
     def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Append samples in order, with the time and step of each."""
-        seconds, steps, samples = zip(*samples, strict=True)
+        """Append samples in order, with the time and step of each, and update `memory_total_bytes`.
+
+        There must be at least one sample.
+        """
+        seconds, steps, device_samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)
         for name in _SAMPLE_FIELDS:
             column: Column = getattr(self, name)
-            column.extend(_make_float_array(samples, name))
-        totals = (sample.memory_total_bytes for sample in reversed(samples))
+            column.extend(_make_float_array(device_samples, name))
+        totals = (sample.memory_total_bytes for sample in reversed(device_samples))
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
     def return_to_step(self, step: int) -> None:

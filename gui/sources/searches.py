@@ -288,7 +288,10 @@ class Searches(QObject):
         self._flight.finish()
 
     def _on_read(self, read: _PollResult) -> None:
-        """Emit the list, and the opened search if it has changed. Another search may have been opened since."""
+        """Emit the list, and the opened search if it has changed.
+
+        The opened search is left out if another one has been opened since the poll began.
+        """
         if self._closed:
             return
         self.listed.emit(read.lines)

@@ -53,7 +53,7 @@ class StageDiagram(QWidget):
         self.handles: list[Handle] = []
         self._read_only = read_only
         self._titles: tuple[str, ...] = ()
-        self._bar = Bar((), (0.0, 1.0), (), 0.0)
+        self._bar = Bar(stages=(), edges=(0.0, 1.0), spots=(), seconds=0.0)
         self.setAccessibleName(tr("Stages of the model"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 

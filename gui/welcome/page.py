@@ -196,7 +196,11 @@ class FindingRow(QWidget):
         super().__init__()
         topic = heading_label(finding.topic)
         theme.scale_with_text(topic.setMinimumWidth, _TOPIC_WIDTH)
-        self.text = WrappingLabel(_make_sentence(finding.text))
+        text = _make_sentence(finding.text)
+        if finding.remedy:
+            text = f"{text} {finding.remedy.removesuffix(finding.command).rstrip()}"
+        self.text = WrappingLabel(text)
+        self.text.setAccessibleName(str(finding))
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton(tr("Copy the command"))
         self.copy.setAccessibleDescription(finding.command)
@@ -211,10 +215,6 @@ class FindingRow(QWidget):
         grid.addWidget(_create_icon(finding), 0, 0, top)
         grid.addWidget(topic, 0, 1, top)
         grid.addWidget(self.text, 0, 2, top)
-        if finding.remedy:
-            remedy = finding.remedy.removesuffix(finding.command).rstrip()
-            self.text.setText(f"{self.text.text()} {remedy}")
-        self.text.setAccessibleName(str(finding))
         if finding.command:
             command = styled(QLabel(_add_break_points(finding.command), wordWrap=True), "muted", name=finding.command)
             grid.addWidget(command, 1, 2, top)

@@ -179,7 +179,10 @@ class NumberRows(QSortFilterProxyModel):
     """Proxy model that sorts rows by a cell's numeric value (role `VALUE`). Rows without a value are always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
-        """Return True if the row of `left` comes first in ascending order, or last in descending order."""
+        """Return True if the row of `left` comes first in ascending order, or last in descending order.
+
+        Missing values come last in both orders.
+        """
         left_value, right_value = float(left.data(VALUE)), float(right.data(VALUE))
         if math.isnan(left_value) == math.isnan(right_value):
             return left_value < right_value

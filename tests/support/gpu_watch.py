@@ -45,7 +45,10 @@ def describe_gpu(index: int = 0) -> str:
 
 
 class GpuWatch:
-    """Context manager that samples GPU `index` (in NVML's order) from a separate thread."""
+    """Context manager that samples load and memory of GPU `index` (in NVML's order) from a separate thread.
+
+    `measure` summarizes the samples of a period of time.
+    """
 
     def __init__(self, index: int = 0) -> None:
         self._index = index

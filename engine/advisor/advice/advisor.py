@@ -121,10 +121,11 @@ class _Advisor:
         mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.parallel.devices) > 1 else ()
         import_for(job.with_fields(strategy=self._catalogue.recommended_strategy(*mesh).id))
         state.import_s = time.monotonic() - before
-        with TrialFolder() as name:
-            folder = Path(name)
+        with TrialFolder() as folder_name:
+            folder = Path(folder_name)
             self._report("Estimating memory")
             footprint = measure_footprint(job, folder, self._remaining_s)
+            # After an out-of-memory error there are no estimates, and only the trials show which setups fit.
             if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
                 raise RequestError(Problem("", footprint.cause, "Correct the job, then ask again."))
             state.footprint = footprint if isinstance(footprint, Footprint) else None
@@ -155,7 +156,7 @@ class _Advisor:
             state.queue.append(contender)
             return
         state.leave_out("memory", setup, TOO_LARGE)
-        smaller = None if setup.base_name else next(self._list_fitting_variants(setup), None)
+        smaller = None if setup.is_variant else next(self._list_fitting_variants(setup), None)
         if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
             state.considered += 1
             state.queue.append(smaller)
@@ -224,7 +225,7 @@ class _Advisor:
                 return False
             self._run_trial(contender, round_index, folder, len(queue))
             if round_index == 0 and contender.state == "too_large":  # try a smaller variant next
-                queue[:0] = self._create_replacement(contender)
+                queue[:0] = self._find_replacement(contender)
         return True
 
     def _select_contenders(self, round_index: int) -> list[Contender]:
@@ -232,15 +233,16 @@ class _Advisor:
 
         The first round has all base setups, the most promising first, and `state.queue` keeps their variants. Later
         rounds have the contenders that were not dropped, and the queued variants of the fastest contenders. The other
-        variants are recorded as left out, which empties the queue.
+        variants are recorded as left out, which empties the queue. If the trial on one device seems to have been
+        delayed, it is repeated.
         """
         state = self.state
         queued, state.queue = state.queue, []
         if round_index == 0:
-            state.queue = [each for each in queued if each.setup.base_name]
-            return sorted((each for each in queued if not each.setup.base_name), key=self._estimate_min_step_s)
+            state.queue = [each for each in queued if each.setup.is_variant]
+            return sorted((each for each in queued if not each.setup.is_variant), key=self._estimate_min_step_s)
         running = [each for each in state.contenders if each.state == "measured"]
-        bases = [each for each in running if not each.setup.base_name]
+        bases = [each for each in running if not each.setup.is_variant]
         min_step_s = min((each.step_s for each in bases), default=0.0)
         fastest_names = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * min_step_s}
         promising_variants = []
@@ -267,11 +269,12 @@ class _Advisor:
     def _try_one_device(self, folder: Path) -> None:
         """Measure a step on one device. The predictions for other setups are based on it.
 
-        If the setup does not fit in memory, a variant that needs less is tried instead.
+        For these predictions, a step with a quarter of the batch is timed, too. If the setup does not fit in memory, a
+        variant that needs less is tried instead.
         """
         state = self.state
         singles = [
-            each for each in state.queue if not each.setup.base_name and len(each.setup.job.parallel.devices) == 1
+            each for each in state.queue if not each.setup.is_variant and len(each.setup.job.parallel.devices) == 1
         ]
         while singles and self._remaining_trial_s > MIN_TRIAL_S:
             contender = singles.pop(0)
@@ -283,7 +286,7 @@ class _Advisor:
                 self._calibrate(contender)
                 return
             if contender.state == "too_large":
-                singles = self._create_replacement(contender)
+                singles = self._find_replacement(contender)
                 state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
@@ -303,7 +306,7 @@ class _Advisor:
         for contender in queued:  # none of them has been tried yet
             self._queue_setup(contender.setup)
 
-    def _create_replacement(self, failed: Contender) -> list[Contender]:
+    def _find_replacement(self, failed: Contender) -> list[Contender]:
         """Choose a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
         The variants of `failed` that were not tried yet are considered in order. The first one is chosen whose estimate
@@ -383,7 +386,7 @@ class _Advisor:
             if each.setup.job.resolved_strategy == job.resolved_strategy
             and len(each.setup.job.parallel.devices) == len(job.parallel.devices)
         ]
-        if siblings and not contender.setup.base_name:
+        if siblings and not contender.setup.is_variant:
             ratios = [each.step_s / max(1e-9, self._estimate_min_step_s(each)) for each in siblings]
             bound_s = max(bound_s, OPTIMISM * min(ratios) * bound_s)
         return bound_s <= fastest_s

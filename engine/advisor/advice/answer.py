@@ -77,7 +77,7 @@ def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
 
 
 def _get_cache_path(request: AdviceRequest) -> Path:
-    """Return the path of the cached answer, which contains a hash of all that affects the answer, also the hardware."""
+    """Return the path of the cached answer, which contains a hash of all that affects the answer, with the hardware."""
     job = request.job
     relevant = {
         name: job.value(name)
@@ -164,7 +164,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
 
     def find_fastest(strategy: StrategyEntry) -> Contender | None:
         """Return the fastest measured base setup with this strategy, or None if there is none."""
-        measured = (each for each in tried if each.steps and not each.setup.base_name)
+        measured = (each for each in tried if each.steps and not each.setup.is_variant)
         return next((each for each in measured if each.setup.job.resolved_strategy == strategy.id), None)
 
     several = find_fastest(state.catalogue.recommended_strategy("replicate"))

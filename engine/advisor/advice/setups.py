@@ -42,6 +42,11 @@ class Setup:
     is_requested: bool = field(default=False, compare=False)
     """True if `job` is the job as the user requested it."""
 
+    @property
+    def is_variant(self) -> bool:
+        """True if this is a variant of a base setup."""
+        return bool(self.base_name)
+
     def create_candidate(self, requested: Job, **measurements: Any) -> Candidate:
         """Return a row of the advisor's table: this setup's differences from the `requested` job, and its measurements."""
         changes: dict[str, Value] = {

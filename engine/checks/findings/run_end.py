@@ -340,16 +340,20 @@ def _check_overfitting(run: _Run) -> Verdict | None:
 
 
 def _is_still_improving(run: _Run, since: int) -> bool:
-    """Return True if the metric that selects the best checkpoint has improved by more than its noise since epoch `since`."""
+    """Return True if the metric that selects the best checkpoint has improved since epoch `since`.
+
+    The mean over the last `MIN_EPOCHS` validations must be better than the validation after epoch `since` by more than
+    the noise.
+    """
     best = run.best_curve
     if since not in best.epochs:
         return False
     index = best.epochs.index(since)
-    standard_error = 1e-9  # more than rounding errors
+    min_change = 1e-9  # more than rounding errors
     if best.measure.percent:  # a fraction of the samples, so its standard error is binomial
         fraction = min(max(best.values[index], 0.0), 1.0)
-        standard_error = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
-    return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.estimate_noise(), standard_error)
+        min_change = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
+    return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.estimate_noise(), min_change)
 
 
 def _choose_regularization_changes(run: _Run, best_epoch: int) -> _Changes:

@@ -93,9 +93,8 @@ class CachedImages(Store):
         with lock_cache_folder() as root, ExitStack() as undo:
             self.folder = root / folder_hash.hexdigest()
             existing_rows = _read_records(self.folder / INDEX)["path"]
-            are_most_outdated = len(existing_rows) > 2 * _count_distinct(
-                existing_rows
-            )  # of older versions of the files
+            # Rows of the same path belong to older versions of the file.
+            are_most_outdated = len(existing_rows) > 2 * _count_distinct(existing_rows)
             if are_most_outdated and remove(self.folder):
                 existing_rows = existing_rows[:0]
             # The row of each image, and the paths that need new rows.

@@ -37,9 +37,10 @@ class UnlabeledImages(ImageSet):
         return printable(self.files[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """Return an image as uint8 [channels, size, size], and store its height and width in `sides`.
+        """Return an image as uint8 [channels, size, size].
 
-        Raises UnreadableImage.
+        Unless the framing is "crop", the image is letterboxed, and its original height and width are stored in `sides`.
+        With the framing "continued", its outermost pixels then fill the square. Raises UnreadableImage.
         """
         try:
             content = read_image(self.files[index])

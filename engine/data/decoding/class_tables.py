@@ -228,7 +228,8 @@ def _parse_row(row: Sequence[str]) -> _Entry | None:
 def _read_json_file(path: str) -> ClassTable | None:
     """Read a JSON file in one of four layouts.
 
-    These are {"name": color}, {"name": value}, {"value": "name"}, and a list of objects with name and color.
+    These are {"name": color}, {"name": value}, {"value": "name"}, and a list of objects with name and color. Returns
+    None for other content and for an unreadable file. Raises UnusableFile for a malicious or oversized file.
     """
     try:
         content = read_json(path, MAX_TEXT_BYTES)

@@ -92,7 +92,10 @@ def find_alpha(page: TiffPage) -> int | None:
 
 
 def read_tiff(source: Any) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands] of a TIFF, and its value for missing data, or None if it declares none."""
+    """Return all values [h, w, bands] of a TIFF, and its value for missing data, or None if it declares none.
+
+    Bits become 0 and 255. Raises Unfit, and any exception of tifffile.
+    """
     from tifffile import TiffFile
 
     silence_tifffile()

@@ -215,10 +215,8 @@ def _decode_rows(page: Any, first: int, last: int) -> Values:
         with handle.lock:
             handle.seek(page.dataoffsets[index])
             content = handle.read(count)
-        decoded = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0]
-        if decoded is None:
-            continue
-        tile = decoded[0]  # the first dimension is the depth, which is 1
+        # The first result is the decoded tile. Its first dimension is the depth, which is 1.
+        tile = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0][0]
         top, left = row * tile_height, column * tile_width
         # The part of the tile that is inside the requested rows and inside the image.
         begin, end = max(first, top), min(last, top + tile.shape[0])

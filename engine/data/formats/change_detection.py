@@ -20,7 +20,10 @@ _ENDINGS = (".png", ".tif", ".tiff", ".jpg", ".bmp")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of images from two dates, and a folder with a mask for each pair of images."""
+    """Detect folders of images from two dates, and a folder with a mask for each pair of images.
+
+    Footplate can't read them, so that the detection has no kinds of annotations, but a remedy.
+    """
     for base in tree.walk(depth=2):
         for times in _TIMES:
             folders = [os.path.join(base, name) for name in tree.named(times, base)]

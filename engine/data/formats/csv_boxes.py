@@ -107,7 +107,11 @@ class _Source(NamedTuple):
 
 
 def _detect(tree: Tree) -> list[Detection]:
-    """Detect tables of boxes. Returns one detection for each possible order of the four numbers."""
+    """Detect tables of boxes. Returns one detection for each possible order of the four numbers.
+
+    If any tables are named after splits, only these are used, otherwise those with the same columns as the first one.
+    The detections are weak if most of the images are missing.
+    """
     found: list[_BoxTable] = []
     images = TableImages(tree)
     best_fraction = 0.0  # of a table's images that exist

@@ -27,7 +27,10 @@ _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images with depth maps, or stereo images from two cameras."""
+    """Detect images with depth maps, or stereo images from two cameras.
+
+    Footplate can't read them, so that the detection has no kinds of annotations, but a remedy.
+    """
     image_words = {*IMAGE_WORDS, "left", "color", "colour"}
     for base in tree.walk(depth=2):
         image_folders = [name for name in tree.folders(base) if name.lower() in image_words]

@@ -80,7 +80,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images of all splits. The names of their folders are the classes."""
+    """Return the images of all splits. The names of their folders are the classes, which is the only `kind`."""
     problems: list[Problem] = []
     roots = _find_split_folders(tree, problems)
     if not roots:

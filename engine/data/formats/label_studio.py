@@ -302,9 +302,8 @@ def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollect
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None
         if not isinstance(value, dict):
-            is_relation = (
-                isinstance(each, dict) and each.get("type") == "relation"
-            )  # between regions, which has no area
+            # A relation between regions has no area.
+            is_relation = isinstance(each, dict) and each.get("type") == "relation"
             if not is_relation:
                 found.skip_object(image, "of an unknown kind")
             continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 
 from engine.contract.catalogue import AnnotationKind, load_catalogue
+from engine.contract.dataset import READ_AS
 from engine.contract.problems import Choice, Problem
 from engine.data.formats.damage import describe_damage
 from engine.data.formats.declarations import task_declarations
@@ -91,7 +92,7 @@ class Reading:
 
     @property
     def title(self) -> str:
-        """Name of the interpretation of the folder, for messages to the user."""
+        """Name of the interpretation for messages to the user: the format's title with the variant in brackets."""
         return f"{self.format.title} ({self.detection.variant})" if self.detection.variant else self.format.title
 
     @property
@@ -374,7 +375,7 @@ def _make_choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choic
     for each in found:
         for kind in each.detection.kinds:
             if kind in kinds:
-                choice = Choice(f"Read as {each.title}", {"format": each.name})
+                choice = Choice(READ_AS + each.title, {"format": each.name})
             elif task := catalogue.task_of(kind):
                 choice = Choice(f"{task.title} with {each.title}", {"format": each.name, "task": task.id})
             else:

@@ -29,7 +29,10 @@ _NOT_OPENED = 0
 
 
 def _detect(tree: Tree) -> list[Detection]:
-    """Detect files with VoTT's names if the beginning of one of the first files has the usual keys."""
+    """Detect files with VoTT's names.
+
+    At least one of the first `_SAMPLED` files must have the usual keys near its beginning.
+    """
     files = _find_files(tree)
     beginnings = [decode_text(read_head(tree.path(name))) for name in files[:_SAMPLED]]
     fitting = [text for text in beginnings if '"regions"' in text and ('"assets"' in text or '"asset"' in text)]

@@ -52,7 +52,7 @@ def find_archives(tree: Tree) -> list[str]:
     return [
         os.path.join(folder, name)
         for folder in tree.walk(depth=2)
-        for name in tree.files(folder, ENDINGS)
+        for name in tree.files(folder, ENDINGS)  # ".gz" is also the ending of other files
         if name.lower().endswith((".tar", ".tar.gz", ".tgz"))
     ]
 

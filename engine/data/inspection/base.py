@@ -86,8 +86,8 @@ class MemoryGate:
                 self._is_exclusive = False
                 self._changed.notify_all()
 
-    def explain_failure(self, check: Callable[[Argument], object], argument: Argument) -> str | None:
-        """Return the reason why `check(argument)` raises an exception, for users, or None if it raises none."""
+    def run_or_explain(self, check: Callable[[Argument], object], argument: Argument) -> str | None:
+        """Call `check(argument)` as in `run`, and return None, or for users the reason why it raised an exception."""
         try:
             self.run(check, argument)
         except Exception as error:  # a broken file may raise nearly anything in a decoder
@@ -132,8 +132,9 @@ class FileChecker:
         def check_one(index: int) -> None:
             results[index] = check(index)
 
+        # The checks run while `report_unusable` iterates over the reasons, which fills `results`.
         with ThreadPoolExecutor(threads, "inspect") as pool:
-            reasons = pool.map(lambda index: gate.explain_failure(check_one, index), range(len(files)))
+            reasons = pool.map(lambda index: gate.run_or_explain(check_one, index), range(len(files)))
             return {index: results[index] for index in self.report_unusable(files, reasons)}
 
 

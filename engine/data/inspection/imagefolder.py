@@ -137,7 +137,7 @@ class ImageCheck:
             elif (start + index) % self._sample_step == 0:
                 checks[index] = _decode
         gate = MemoryGate()
-        reasons = pool.map(lambda index: gate.explain_failure(checks[index], paths[index]), checks)
+        reasons = pool.map(lambda index: gate.run_or_explain(checks[index], paths[index]), checks)
         for index, is_complete in enumerate(complete):
             reason = next(reasons) if index in checks else None
             if is_complete and index in checks:

@@ -142,7 +142,7 @@ def inspect(
 def _make_report(
     found: RecognizedDataset, folder: str, progress: Progress, threads: int | None, *, is_of_masks: bool
 ) -> DatasetReport:
-    """Inspect the splits of a dataset and return a report. Raises UnusableFile and MemoryError.
+    """Inspect the splits of a dataset, unless it has errors, and return a report. Raises UnusableFile and MemoryError.
 
     `is_of_masks` is True for a task that learns the classes in masks.
     """
@@ -300,7 +300,7 @@ READING_EXAMPLES = 3
 
 
 def find_candidate_readings(folder: str, *, val_fraction: float, seed: int) -> tuple[Interpretation, ...]:
-    """Return the most likely interpretations of a folder, strongest first, with examples for each.
+    """Return up to `MAX_READINGS` likely interpretations of a folder, strongest first, with examples for each.
 
     `val_fraction` and `seed` have the same meaning as for `inspect`.
     """

@@ -52,7 +52,10 @@ def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherOb
 
 
 def compute_fingerprint(splits: Splits) -> int:
-    """Return a hash of the classes and of the names, order and labels of the training and validation samples."""
+    """Return a hash of the dataset's format, classes and channels, and of the training and validation samples.
+
+    See `identity` of the splits for what is hashed of the samples, such as their names, order and labels.
+    """
     digest = hashlib.blake2b(repr((splits.format, splits.classes, splits.channels)).encode(), digest_size=8)
     for samples in (splits.train, splits.val):
         for content in samples.identity():

@@ -165,14 +165,16 @@ class Augmentation:
         allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
         # Transform that chooses the visible part of the image, or None.
         self.framing = next((each for each in allowed if each.name in FRAMING), None)
-        # A mosaic discards earlier maps, so it comes first. It ignores aspects, since images with boxes are square.
+        # A mosaic discards earlier maps, so it comes first. It ignores aspects, since images with boxes are square. The
+        # sort is stable, so the others remain in their order after the framing.
         self.transforms = sorted(allowed, key=lambda each: (each.name != "mosaic", each is not self.framing))
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
         names = {each.name for each in self.transforms}
         self._mosaic_until = last_mosaic_epoch(epochs) if "mosaic" in names else 0  # last epoch with mosaics
         self.has_colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
-        # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
+        # Columns of `Draws.numbers` (see `AFFINE`): the first one of the policies, after the color matrix and its
+        # offset, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.has_colors else 0)
         self.columns = self.policies_from + sum(map(_count_policy_columns, self.transforms))
 

@@ -164,7 +164,7 @@ def _normalize_bus_id(value: str | bytes | None) -> str:
 def _try_call(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:
     """Return the result of `call`, or None if it fails.
 
-    A call also fails if the GPU is lost, which the readings of its quantities report.
+    A lost GPU also makes calls fail. This is not reported here, because the readings of its quantities report it.
     """
     try:
         return call()

@@ -72,7 +72,7 @@ class PcieTraffic:
         self.sent_bytes_per_s = self.received_bytes_per_s = None
 
     def measure_by_driver(self) -> None:
-        """Let the driver measure the throughput, if the GPU has no byte counters. This takes 40 ms."""
+        """Store the throughput that the driver measures within 40 ms. Do nothing if the GPU has byte counters."""
         if self._counters:
             return
         sent = self._calls.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)

@@ -75,14 +75,12 @@ def load_samples(model: TrainedModel) -> ComparisonSamples:
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
     """Yield batches of model inputs in a random order that depends only on the run's seed."""
-    for batch in iterate_batches(
-        model, samples, batch_size=batch_size, selected=_draw_random_order(model, len(samples))
-    ):
+    for batch in iterate_batches(model, samples, batch_size=batch_size, selected=_draw_samples(model, len(samples))):
         if len(batch.inputs):
             yield batch.inputs
 
 
-def _draw_random_order(model: TrainedModel, count: int) -> np.ndarray:
+def _draw_samples(model: TrainedModel, count: int) -> np.ndarray:
     """Return up to `QUALITY_SAMPLES` random indices below `count`.
 
     The order is random because folders are sorted by class. It depends only on the run's seed.
@@ -157,10 +155,10 @@ def compare_metrics(
     At most `QUALITY_SAMPLES` samples are used, and no more batches are started after `MAX_METRICS_S` seconds.
     """
     expected, actual = model.objective.create_metric(), model.objective.create_metric()
-    indices = _draw_random_order(model, len(val))
+    indices = _draw_samples(model, len(val))
     processed, started = 0, time.monotonic()
     for batch in iterate_batches(model, val, batch_size=max(BATCH_SIZES), selected=indices):
-        if len(batch.inputs):
+        if len(batch.inputs):  # unreadable samples are left out of their batch
             expected.update(compute_reference_outputs(model, batch.inputs), batch.targets)
             actual.update(run_file(export.to_input(batch.inputs)), batch.targets)
             processed += len(batch.inputs)

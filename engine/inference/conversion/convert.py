@@ -154,7 +154,7 @@ class _Conversion:
     commands: list[NextCommand] = field(default_factory=list)
 
     def run(self, target: Path, started: float) -> ConversionResult:
-        """Convert the model to all requested formats.
+        """Convert the model to all requested formats, and write the model card. A failed conversion becomes a warning.
 
         `target` is the final path of the output, and `started` the time from `time.monotonic` at the start. Raises
         OSError, or CannotLoad if all conversions fail.
@@ -213,9 +213,10 @@ class _Conversion:
         )
 
     def _convert_to_onnx(self, options: OnnxOptions) -> None:
-        """Write the ONNX files, a script and an example, and compare the files with the model.
+        """Write the ONNX file, the int8 file if requested, and a script, and compare the files with the model.
 
-        Raises CannotConvert if the outputs differ.
+        For a packed folder, an example is written, too. Also adds commands that use the files. Raises CannotConvert,
+        and removes the ONNX file, if its outputs differ from those of the model. A failed int8 file is only a problem.
         """
         from engine.inference.conversion.onnx_file import collect_metadata, write_onnx
         from engine.inference.conversion.script import SCRIPT, create_script_source, write_example

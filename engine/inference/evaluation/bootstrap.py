@@ -59,7 +59,7 @@ def resample(
     """Compute metrics for as many bootstrap resamples as time allows, by calling `compute_values(weights)` for each.
 
     `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
-    fraction.
+    fraction. With fewer than `MIN_SAMPLES` samples, there are no resamples.
     """
     results: list[MetricValues] = []
     started = time.monotonic()

@@ -49,7 +49,8 @@ from engine.tasks.custom.task import convert_to_image
 def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
     """Write heat maps that explain a model's outputs for images, as `request` describes.
 
-    Returns the path of the file with the `Explanation`. Raises CannotLoad.
+    Only the first of the requested devices is used. Returns the path of the file with the `Explanation`. Raises
+    CannotLoad.
     """
     out = Path(request.out).absolute()
     request = msgspec.structs.replace(

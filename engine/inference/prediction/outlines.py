@@ -76,8 +76,9 @@ def measure_boundary(outline: tuple[float, ...]) -> float:
 def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
     """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, in clockwise order.
 
-    The path has the component on its right side. Where the component continues only diagonally, the path turns right to
-    follow it.
+    `pixels` are those of the component, cropped to its bounding box, so that the first row has some. The path follows
+    the edges between pixels, and the corner (0, 0) is at the top left. The path has the component on its right side.
+    Where the component continues only diagonally, the path turns right to follow it.
     """
     padded = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
@@ -88,7 +89,7 @@ def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
         x, y = x + right, y + down
         quarter_turns = next(turn for turn in (1, 0, 3) if _is_edge(padded, x, y, (heading + turn) % 4))  # right first
         heading = (heading + quarter_turns) % 4
-        if (x, y) == start and heading == 0:
+        if (x, y) == start:  # the path passes it only once, because no pixel is above or to the left of it
             return np.array(corners, np.int64)
         if quarter_turns:
             corners.append((x, y))

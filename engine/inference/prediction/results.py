@@ -174,7 +174,8 @@ class ResultWriter:
         The plane contains the most likely class of each pixel, or if the model predicts lines, the probability in gray
         levels. The pixels are also counted: `counts[c]` becomes the number of pixels of class c. For lines, `counts[1]`
         is the number of pixels on lines, and `counts[0]` is the number of other pixels. Pixels that `no_data` masks get
-        the class `NO_CLASS`.
+        the class `NO_CLASS`, the last index of `counts`. For lines, `no_data` must be None, as `_open_no_data_mask`
+        returns it.
         """
         first = 0
         for band in maps:
@@ -243,7 +244,7 @@ class ResultWriter:
         """Write a label file with a line for each object, and return its relative path.
 
         A line contains the class, and the longest outline if there are masks, or the center and size of the box. All
-        coordinates are fractions of the image size.
+        coordinates are fractions of the image size. Objects with an empty mask are left out.
         """
         height, width = prediction.size
         text = StringIO()

@@ -30,7 +30,10 @@ The other detectors apply their coefficients themselves.
 
 
 class HubDetector(HubModel):
-    """Mixin for detectors from the transformers library. Their losses are sums over the objects in the batch."""
+    """Mixin that adapts detectors of the transformers library to the interface of torchvision's detectors.
+
+    It converts targets and outputs, and scales the losses per image instead of per object (see `compute_losses`).
+    """
 
     def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each divided by the number of its images.
@@ -144,7 +147,10 @@ class HubMasker(HubDetector):
         return convert_instance_targets(targets)
 
     def convert_to_labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        """Convert the objects of each image to labels with masks, and with the seed for the image's mask points."""
+        """Convert the objects of each image to the labels that transformers expects, with "masks" and a "seed".
+
+        The seed, derived from the image, is for the random points at which the mask loss compares masks.
+        """
         images = zip(super().convert_to_labels(inputs, objects), objects, derive_image_seeds(inputs), strict=True)
         return [labels | {"masks": each["masks"].float(), "seed": seed} for labels, each, seed in images]
 

@@ -81,7 +81,9 @@ def simulate(order: Order) -> list[list[tuple[float, float]]]:
         has_progressed = False
         for rank, passes in enumerate(order):
             for task in passes[len(times[rank]) :]:
-                dependencies = _list_dependencies(task, max(stages))  # of each tuple, one pass must have ended
+                dependencies = _list_dependencies(task, max(stages))
+                # Any one of the alternatives must have ended: a backward pass follows a complete backward pass of the
+                # next stage, or only the one for inputs if the order splits them.
                 if not all(any(other in ended for other in alternatives) for alternatives in dependencies):
                     break
                 completed = (other for alternatives in dependencies for other in alternatives if other in ended)

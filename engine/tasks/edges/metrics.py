@@ -311,7 +311,7 @@ def _compute_f_measure(counts: Floats | Counts) -> Floats:
 def _compute_average_precision(counts: Floats | Counts) -> float:
     """Return the area under the precision-recall curve, in steps of 0.01 as in the BSDS500 benchmark.
 
-    `counts` are [thresholds, 4].
+    `counts` [thresholds, 4] are the sums of the results of `count_matches` over all images.
     """
     recall, precision = compute_recall_and_precision(counts)
     recalls, first = np.unique(recall, return_index=True)

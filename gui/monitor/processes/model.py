@@ -104,9 +104,9 @@ class ProcessModel(QAbstractItemModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._numbers = count(1)
-        self._root = _Node(0, None, None)
-        self._nodes: dict[int, _Node] = {}
+        self._node_numbers = count(1)
+        self._root = _Node(number=0, line=None, parent=None)
+        self._nodes: dict[int, _Node] = {}  # by `number`, without the root
         self._known_columns: set[int] = set()  # columns in which any process has had a value
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
@@ -219,7 +219,7 @@ class ProcessModel(QAbstractItemModel):
         first = len(node.children)
         self.beginInsertRows(self._index_of(node), first, first + len(lines) - 1)
         for line in lines:
-            child = _Node(next(self._numbers), line, node)
+            child = _Node(next(self._node_numbers), line, node)
             self._nodes[child.number] = child
             node.children.append(child)
         self.endInsertRows()

@@ -81,7 +81,10 @@ class RunCharts(QWidget):
             plot.set_smoothing(weight)
 
     def show_data(self, data: RunData) -> None:
-        """Plot the values that the run has logged, without copying them. Hidden plots aren't drawn."""
+        """Plot the values that the run has logged, without copying them. Hidden plots aren't drawn.
+
+        If the run went back to a checkpoint, the lines are cleared first.
+        """
         self._data = data
         if data.rollbacks != self._rollbacks:
             self._clear_plots()

@@ -53,7 +53,10 @@ class TimeSpentView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the latest step times. If the run `is_active`, its settings can still be changed."""
+        """Show the latest step times with the advice on them.
+
+        If the run `is_active`, the button of the advice can change a setting of the run itself, otherwise of the form.
+        """
         spent = data.time_spent
         if spent is None:
             return

@@ -116,7 +116,10 @@ class ResultView(QWidget):
         return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Show the results of an evaluation. Its model runs on `devices` for drawings and heat maps."""
+        """Show the results of an evaluation. Its model runs on `devices` for drawings and heat maps.
+
+        Tabs without content are hidden. Only the current page is updated, the others when they are opened.
+        """
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         has_content = {

@@ -117,7 +117,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Fill in the form for `run`, whose job is `job`, or None if it can't be read."""
+        """Fill in the form for `run`, whose job is `job`, or None if it can't be read. Empties the list of files."""
         self._run = run
         self.files.clear()
         self.checkpoint.show_run(run)
@@ -147,7 +147,10 @@ class PredictForm(QWidget):
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def build_request(self) -> PredictRequest | None:
-        """Return the requested prediction, or None if the run, files, devices or a valid threshold are missing."""
+        """Return the requested prediction, or None if the run, files, devices or a valid threshold are missing.
+
+        Without a folder for the results, the default folder is used, which is the placeholder of its editor.
+        """
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None

@@ -23,9 +23,9 @@ COMMANDS = 200
 
 
 def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that starts to read its channel late, and return its exit code.
+    """Read commands from the channel after a delay. This is the function of a worker, which returns its exit code.
 
-    After each read, it reports the number of commands that it has received so far.
+    After each read, the number of commands received so far is sent to the supervisor.
     """
     time.sleep(0.5)
     frames, count = Frames(), 0

@@ -16,7 +16,9 @@ KINDS = {"boxes": "boxes", "turned": "boxes", "tags": "classes", "labels": "labe
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth as one task, as a project with subsets, or as one task per split.
 
-    `variant` selects one of these, and the kind of shapes.
+    `variant` is one of `VARIANTS`. "subsets" is a project with subsets, "tasks" writes one task per split, and all
+    others are one task. "boxes", "turned" (boxes), "masks", "tags" and "labels" select the annotations, which are
+    otherwise polygons.
     """
     for image in truth.images:
         image.save(folder / _image_path(image, variant))

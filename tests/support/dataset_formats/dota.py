@@ -12,7 +12,10 @@ WITHOUT_SPLITS = ("plain", "nested")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and DOTA's text files in the layout `variant`. Only the layouts "splits" and "utf16" have splits."""
+    """Write images and DOTA's text files in the layout `variant`, one of `VARIANTS`.
+
+    Only the layouts "splits" and "utf16" have splits.
+    """
     for image in truth.images:
         image_at, text_at = _get_paths(image, variant)
         image.save(folder / image_at)

@@ -50,7 +50,7 @@ COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks to the folders that the layout `variant` uses.
+    """Write images and masks to the folders of the layout `variant`, a key of `_PLACES`.
 
     Mask values are object numbers in the layouts `NUMBERED`, otherwise 0 for the background and 1 + the class number.
     The layout "cvat_camvid" has colors in place of values.

@@ -270,7 +270,10 @@ class NumberedLabels(_MaskFiles):
         self._numbering, self._classes = numbering, classes
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances. Regions of objects that are not separated become ignored instances."""
+        """Return the instances in the mask, whose size must be `height` and `width`. Raises Unfit for another size.
+
+        A region in which several objects aren't separated becomes one ignored instance.
+        """
         size = (height, width)
         values, positions = np.unique(_read_mask(self._paths[0], size).values, return_inverse=True)
         objects = [self._numbering.split(value) for value in values.tolist()]

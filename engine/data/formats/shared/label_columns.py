@@ -334,7 +334,7 @@ def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profi
 
     def is_same(first: int, second: int) -> bool:
         """Return True if each cell of the column `first` always occurs together with the same cell of `second`."""
-        cells = profiles[first].cells
+        cells = profiles[first].cells  # distinct cells that aren't blank
         if len(cells) != len(profiles[second].cells):
             return False
         pairs = {(row[first], row[second]) for row in table.rows()}

@@ -238,9 +238,9 @@ def _rate_confidence(group: TableGroup, labeling: Labeling) -> Confidence:
     """
     if not labeling.is_unambiguous:
         return Confidence.WEAK
-    # Columns of flags are labels by their values.
-    is_known = labeling.listed is None or _has_label_name(group, labeling)
-    return Confidence.CERTAIN if is_known else Confidence.LIKELY
+    has_flags = labeling.listed is None  # no column that lists labels: one column of 0 and 1 per class instead
+    is_certain = has_flags or _has_label_name(group, labeling)
+    return Confidence.CERTAIN if is_certain else Confidence.LIKELY
 
 
 def _continues(group: TableGroup, main: TableGroup) -> bool:

@@ -386,7 +386,8 @@ def read_texts(
     """Read the text files of all images.
 
     Returns the images of each split with their objects, sorted by path, and the problems in the files. Images without a
-    text file have no objects. An image is left out if its file can't be read or has no usable line.
+    text file, or with an empty one, have no objects. An image is left out if its file can't be read, or has faults and
+    no usable line.
     """
     read: dict[str, list[tuple[str, list[T]]]] = {split: [] for split in splits}
     faults: list[tuple[str, str]] = []

@@ -159,7 +159,11 @@ def find_class_names(
 
 
 def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
-    """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset."""
+    """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset.
+
+    Numbers of classes or keypoints from `MAX_CLASSES` on are ignored as invalid. Raises UnusableFile if the names can't
+    be used.
+    """
     definition = Definition(file, base=_to_text(content.get("path")))
     names = content.get("names")
     list_name = _to_text(names)  # `names` may be the path of a list of names
@@ -167,7 +171,7 @@ def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> 
     list_path = resolve(tree, list_name, os.path.dirname(file)) if is_list else None
     definition.names = read_text_lines(tree.path(list_path)) if list_path else _parse_names(names, tree.path(file))
     count = _to_number(content.get("nc"))
-    if count is not None and count < MAX_CLASSES:  # otherwise `nc` is wrong
+    if count is not None and count < MAX_CLASSES:
         if definition.names is None:
             definition.names = [f"class {number}" for number in range(count)]
         elif count != len(definition.names):

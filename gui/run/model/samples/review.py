@@ -181,14 +181,16 @@ class ReviewBar(QWidget):
         return self._rows_by_path.get((sample.split, sample.path))
 
     def _list_wrong_labels(self, review: Review) -> Suspects:
-        """Return the samples whose labels are worth checking.
+        """Return the samples whose labels are worth checking, with a text on their number.
 
-        Their captions show given and suggested label, and the model's probabilities of both.
+        Their captions show given and suggested label, and the model's probabilities of both. Samples that are not in
+        the evaluation are left out.
         """
         captions: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
             row = self._find_row(issue.sample)
             if row is not None:
+                # With several labels per sample, a label may also be missing or superfluous.
                 suggested = issue.suggested or tr("none")
                 change = (
                     f"{issue.given} → {suggested}" if issue.given else tr("no {label}").format(label=issue.suggested)

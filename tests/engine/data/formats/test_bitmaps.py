@@ -39,7 +39,7 @@ def encode(content: bytes) -> str:
 
 
 def place_patch(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
-    """Place `mask` with its upper left corner at (`left`, `top`) in an image, and return the mask of the image.
+    """Convert `mask` to a shape with its corner at (`left`, `top`), and return the shape's mask in the image.
 
     `size` is the height and width of the image. Also checks that the box of the shape encloses its pixels.
     """

@@ -159,11 +159,13 @@ def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
     touch(tmp_path, "b.txt", content="bad 1\nbad 2")
     pairs = [Pair("a.png", str(tmp_path / "a.txt")), Pair("b.png", str(tmp_path / "b.txt")), Pair("c.png", None)]
     pairs.append(Pair("d.png", str(tmp_path / "gone.txt")))
+    touch(tmp_path, "e.txt")
+    pairs.append(Pair("e.png", str(tmp_path / "e.txt")))
     repeated = Parsed(["x"], repeated=2)
     _, (problem,) = read_texts({"train": [pairs[0]]}, lambda path: repeated)
     assert "2 lines" in problem.message
     found, problems = read_texts({"train": pairs[::-1]}, parse_words)
-    assert found == {"train": [("a.png", ["one", "three"]), ("c.png", [])]}
+    assert found == {"train": [("a.png", ["one", "three"]), ("c.png", []), ("e.png", [])]}
     assert "2 annotations that can't be read (b.txt: bad 1; " in problems[0].message
     assert "1 line " in problems[1].message
 

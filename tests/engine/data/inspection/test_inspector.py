@@ -273,7 +273,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """Inspect as many images as the dataset hymenoptera has, or a tenth as many digits as MNIST has."""
+    """Inspect as many images as the dataset hymenoptera has, or a tenth as many digits as MNIST has, within 3 s."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
