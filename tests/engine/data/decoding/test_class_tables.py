@@ -25,7 +25,7 @@ BY_COLOR = {
     "labelmap.txt": "# label:color_rgb:parts:actions\nvoid:0,0,0::\nroad:128,0,0::\ntree:0,128,0::\n",
     "classes.txt": "void 0 0 0\nroad 128 0 0\ntree 0 128 0\n",
     "colormap.json": json.dumps({"void": [0, 0, 0], "road": [128, 0, 0], "tree": [0, 128, 0]}),
-    "classes.json": json.dumps([{"name": name, "color": f"#{color:06x}"} for name, color in COLORED]),
+    "classes.json": json.dumps({"categories": [{"name": name, "color": f"#{color:06x}"} for name, color in COLORED]}),
     "config.json": json.dumps(
         {
             "labels": [
@@ -39,6 +39,7 @@ BY_COLOR = {
 BY_VALUE = {
     "_classes.csv": "Pixel Value, Class\n0, void\n7, road\n255, tree\n",
     "classes.csv": "value,name\n0,void\n7,road\n255,tree\n",
+    "class_dict.csv": "value,name,r\n0,void,1\n7,road,2\n255,tree,3\n",
     "class_names.csv": "void,0\nroad,7\ntree,255\n",
     "labels.csv": "label\tname\n0\tvoid\n7\troad\n255\ttree\n",
     "labels.txt": "0: void\n7: road\n255: tree\n",
@@ -99,7 +100,7 @@ def test_find_tables_decodes_byte_order_marks(tmp_path: Path, name: str, mark: t
         ("labels.csv", "a.jpg,0\nb.jpg,1\n"),
         ("_classes.csv", "filename,cat,dog\na.jpg,0,1\nb.jpg,1,0\n"),
         ("labels.json", json.dumps({"images": [{"id": 1}], "annotations": []})),
-        ("config.json", json.dumps({"lr": 1, "name": "run"})),
+        ("config.json", json.dumps({"lr": 1, "epochs": 3})),
         ("classes.json", "{ no json"),
         ("class_dict.csv", "name,r,g,b\nvoid,0,0,300\nroad,1,2,-1\n"),
     ],
@@ -135,6 +136,8 @@ def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
         ("labelmap.txt", "void:0,0,0::\nby hand\nroad:128,0,0::\n", ["void", "road"]),
         ("classes.txt", "void 0 0 0\nroad\n", ["void 0 0 0", "road"]),
         ("label_colors.txt", "void\nroad\n", []),
+        ("classes.csv", "value,name\n-1,void\n7,road\n", ["void", "road"]),
+        ("classes.csv", "name,value\nvoid,0\nroad\n", []),
         ("classes.json", '{"void": true, "road": 5}', []),
         ("classes.json", '{"void": [0, 0, 0], "road": [1, 2, 3], "tree": "?"}', []),
         ("classes.json", '{"void": [0, 0], "road": [1, 2]}', []),

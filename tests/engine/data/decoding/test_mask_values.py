@@ -117,7 +117,8 @@ def test_class_plane_equates_gray_in_color_with_gray() -> None:
     code = MaskCode((0, 9), ignored=(255,))
     gray = make_striped_mask(0, 9, 255)
     for mask in (gray, np.stack([gray] * 3, 2)):
-        assert np.unique(class_plane(read_values(encode_mask(mask, "png")), code)).tolist() == [0, 1, NO_CLASS]
+        plane = class_plane(read_values(encode_mask(mask, "png")), code)
+        assert plane[0, [0, 16, -1]].tolist() == [0, 1, NO_CLASS]
 
 
 def test_class_plane_maps_an_odd_palette_by_its_colors() -> None:

@@ -50,6 +50,7 @@ def summarize(meaning: Meaning | None) -> Any:
         (table(0, 1), "255", ((0, 255), ())),
         (table(0, 1, 2), "0 1 2 255", ((0, 1, 2), (255,))),
         (table(0, 3, 255), "0 3 255", ((0, 3, 255), ())),
+        (table(0, 1, listed=True), "0 1", ((0, 1), (255,))),
         (table(0, 1, listed=True), "0 1 2:1/1", ((0, 1), (255,))),
         (table(0, 1, listed=True), "0 1 2:1/2", "numbered from 0 to 1, but masks also hold 2."),
         (table(0, 1, listed=True), "0 1 7", "numbered from 0 to 1, but masks also hold 7."),

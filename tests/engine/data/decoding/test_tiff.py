@@ -90,6 +90,11 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
     sixteen = np.concatenate([make_values(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
     path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
+    deep = save(tmp_path / "deep.tif", make_values(0, 4))
+    mixed = learn_bands(str(tmp_path), [str(tmp_path / "bands/nir.tif"), deep])
+    assert mixed is not None
+    assert not mixed.is_8_bits
+    assert learnt(tmp_path, [save(tmp_path / "three.tif", sixteen[:, :, 1:])]).count == 3
     learned = learn_bands(str(tmp_path), [opaque.replace("scale_opacity.tif", "color.jpg"), path])
     assert learned is not None
     assert (learned.bands.count, learned.sampled, learned.is_8_bits) == (3, 1, False)
@@ -152,7 +157,10 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
     root.mkdir(exist_ok=True)
     statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 6)]
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": statistics}))
-    bands = learnt(root, files)
+    learned = learn_bands(str(root), [*files, str(tmp_path / "images/gone.tif")])
+    assert learned is not None
+    assert learned.sampled == 2
+    bands = learned.bands
     assert (bands.low[0], bands.high[0], bands.low[3], bands.high[3]) == (700, 1300, 3700, 4300)
     assert bands.mean == pytest.approx([0.5] * 4)
     assert bands.std == pytest.approx([1 / 6] * 4)

@@ -58,6 +58,8 @@ SEPARATE = {"photometric": "minisblack", "planarconfig": "separate"}
             (make_pixels(np.uint16, 4) // [1, 1, 1, 2048] * [1, 1, 1, 65535]).astype(np.uint16),
             RGB | {"extrasamples": ["unassalpha"]},
         ),
+        (make_pixels(np.uint8, 4), RGB | {"extrasamples": ["unassalpha"]}),
+        (make_pixels(np.uint16, 5), BIG | WHITE),
         (make_pixels(np.uint16), BIG),
         (make_pixels(np.uint16, 5), BIG),
         (make_pixels(np.float32, 5), BIG | TILES),
@@ -77,6 +79,17 @@ def test_rows_equal_the_decoded_image(tmp_path: Path, values: np.ndarray, how: d
         assert rows.sides == (HEIGHT, WIDTH)
         found = np.concatenate([rows.rows(*edges) for edges in ((0, 5), (5, 33), (33, HEIGHT))])
     np.testing.assert_allclose(found, expected, atol=4 if how.get("compression") == "jpeg" else 0)
+
+
+def test_rows_are_black_in_tiles_that_were_never_written(tmp_path: Path) -> None:
+    path, values = tmp_path / "a.tif", make_pixels(np.uint8, 3)
+    tifffile.imwrite(path, values, metadata=None, **RGB | TILES)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        counts = file.pages[0].tags["TileByteCounts"]
+        counts.overwrite([0, *counts.value[1:]])
+    values[:16, :16] = 0
+    with open_rows(str(path), 3, None) as rows:
+        np.testing.assert_array_equal(rows.rows(0, HEIGHT), values)
 
 
 def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:

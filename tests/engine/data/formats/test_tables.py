@@ -143,14 +143,18 @@ def lines(head: str, *cells: str) -> str:
         (lines("file,site", *(f"s{number % 20}" for number in range(24))), []),
         (lines("file,site", *(f"s{number % 12}" for number in range(24))), [(None, 1, "")]),
         (lines("file,width,height", "3,x", "4,y"), []),
+        (lines("file,is_valid,sea,sky", "1,1,0", "0,0,1"), [(1, (2, 3), "")]),
+        ("a.png,1,0\nb.png,0,1\n", [(None, (1, 2), "")]),
+        ("index,file,age\n0,a.png,3\n1,b.png,4\n", [(None, 2, "")]),
     ],
 )
 def test_label_columns_are_found_by_name_and_cells(
-    tmp_path: Path, text: str, found: list[tuple[int | None, int, str]]
+    tmp_path: Path, text: str, found: list[tuple[int | None, int | tuple[int, ...], str]]
 ) -> None:
     each = csv(tmp_path, text)
     assert [
-        (label.split, label.listed, label.mark) for label in find_label_columns(each, profile_columns(each))
+        (label.split, label.flag_columns or label.listed, label.mark)
+        for label in find_label_columns(each, profile_columns(each))
     ] == found
 
 
