@@ -60,8 +60,11 @@ def test_search_form_offers_searchable_fields(form: SearchForm, qtbot: QtBot) ->
     form.add.setCurrentIndex(form.add.findData("weight_decay"))
     form.add.activated.emit(form.add.currentIndex())
     qtbot.waitUntil(lambda: form.focusWidget() is form.dimensions["weight_decay"].scale.control)
+    form.add.setCurrentIndex(form.add.findData("optimizer"))
+    form.add.activated.emit(form.add.currentIndex())
+    qtbot.waitUntil(lambda: form.focusWidget() is next(iter(form.dimensions["optimizer"].boxes.values())))
     form.reset(())
-    assert list(form.dimensions) == ["weight_decay"]
+    assert list(form.dimensions) == ["weight_decay", "optimizer"]
     form.rows["against"].set_value("top5")
     form.set_job(JOB.with_fields(task="segmentation", model="unet"), [], ("cpu",), {}, None)
     assert ("encoder" in read_offered_fields(form), "weight_decay" in read_offered_fields(form)) == (True, False)

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
+from engine.checks.machine_findings import Finding
 from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -19,7 +20,7 @@ from gui.main_window import MainWindow
 from gui.pages import MONITOR
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
-from gui.welcome.page import WelcomePage
+from gui.welcome.page import FindingRow, WelcomePage
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.support.nvml_profiles import make_consumer_gpu_profile
 from tests.support.nvml_stub import NvmlStub
@@ -60,6 +61,28 @@ def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget
     page.sample.click()
     assert requested == [True, False]
     assert "on the CPU" in page.about_sample.text()
+
+
+@pytest.mark.parametrize(
+    ("remedy", "text", "command"),
+    [
+        ("Update it: sudo apt install driver", "The driver is old. Update it:", "sudo apt install driver"),
+        ("Restart the machine.", "The driver is old. Restart the machine.", ""),
+        ("", "The driver is old.", ""),
+    ],
+)
+def test_finding_has_its_remedy_and_command(
+    show_widget: ShowWidget, qtbot: QtBot, remedy: str, text: str, command: str
+) -> None:
+    finding = Finding("limited", "Driver", "the driver is old.", remedy)
+    row = show_widget(FindingRow(finding), 600, 120)
+    assert (row.text.text(), row.text.accessibleName()) == (text, str(finding))
+    assert row.copy.isVisible() is bool(command)
+    commands = [label.accessibleName() for label in row.findChildren(QLabel) if label.isVisible()]
+    assert (command in commands) or not command
+    if command:
+        row.copy.click()
+        assert QGuiApplication.clipboard().text() == row.copy.toolTip() == command
 
 
 def test_welcome_page_stacks_texts_and_columns_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:

@@ -457,15 +457,20 @@ def test_comparison_without_results_per_sample_has_no_buttons(
     view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=(1,))
-    compare = comparison_module.compare
+    compare, errors = comparison_module.compare, [ValueError("They are of other samples.")]
 
     def compare_metrics(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
+        if errors:
+            raise errors.pop()
         return msgspec.structs.replace(compare(first, second), only_first=None, only_second=None, mcnemar=None)
 
     monkeypatch.setattr(comparison_module, "compare", compare_metrics)
     view.result.tabs.setCurrentIndex(COMPARE)
     page = view.result.comparison
+    qtbot.waitUntil(lambda: page.problem.text() == "Couldn't compare them: They are of other samples.")
+    page.refresh()
     qtbot.waitUntil(lambda: page.comparison is not None)
+    assert page.problem.text() == ""
     assert page.show_only_this.isHidden()
     assert page.show_only_other.isHidden()
     assert page.significance.isHidden()

@@ -23,7 +23,7 @@ from gui.run.request_pages import FAILURE, FORM, RESULT
 from gui.run.use import live_prediction
 from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
-from gui.run.use.view import CONVERT, LIVE, UseView
+from gui.run.use.view import CONVERT, LIVE, PREDICT, UseView
 from gui.sources.background import Background
 from tests.gui.sources.written_runs import job
 from tests.support.drops import drop_files
@@ -180,6 +180,18 @@ def test_prediction_is_written_to_the_folder_that_is_shown(view: UseView, traine
         view.predict.child.cancel()
     assert submitted.args[0].out == shown
     assert form.out.line.placeholderText() != shown  # for the next prediction
+
+
+def test_form_has_the_focus_after_a_refusal(view: UseView) -> None:
+    for tab, pages, editor in (
+        (PREDICT, view.predict, view.predict_form.files),
+        (CONVERT, view.convert, view.convert_form.checkpoint),
+    ):
+        view.tabs.setCurrentIndex(tab)
+        pages.child.refused.emit((Problem("out", "The disk is full."),))
+        pages.retry.click()
+        focused = view.focusWidget()
+        assert focused is editor or editor.isAncestorOf(focused)
 
 
 def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
