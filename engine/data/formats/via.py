@@ -167,7 +167,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         files.add(split, [found[path] for path in sorted(found)])
         problems += faults.problems()
     images = files.finish()
-    check_units(images, problems, anchor="center")
+    check_units(images, problems, anchor="corner")
     return convert(kind, images, problems)
 
 

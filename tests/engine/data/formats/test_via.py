@@ -195,3 +195,10 @@ def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> No
 def test_other_files_are_not_detected(tmp_path: Path, name: str, content: str) -> None:
     text(tmp_path / name, content)
     assert detect(FORMAT, tmp_path) == []
+
+
+def test_rectangles_beyond_the_left_edge_are_read_by_their_corners(tmp_path: Path) -> None:
+    beyond = RECT | {"x": -10, "y": 5, "width": 20, "height": 20}
+    content = read(FORMAT, write_regions(tmp_path, *[(beyond, {"class": "cat"})] * 4))
+    assert not content.problems
+    assert len(content.splits[""]) == 1
