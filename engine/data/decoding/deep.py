@@ -207,7 +207,7 @@ def _interpret_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 def _read_array(content: bytes) -> Values:
     """Return the array in an .npy file as [h, w] or [h, w, bands]. Raises Unfit if it is truncated or not an image.
 
-    An array whose last dimension is too large for bands is taken as [bands, h, w] and transposed.
+    An array whose last dimension is too large for bands is taken as [bands, h, w] and transposed. Bits become 0 and 255.
     """
     stream = BytesIO(content)
     shape, kind = read_array_header(stream)

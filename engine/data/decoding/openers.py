@@ -84,7 +84,7 @@ class ArrayImage(ImageFile.ImageFile):
         self._mode, self._size = choose_mode(facts), (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the pixels on the first call, and return Pillow's pixel access object."""
+        """Decode the pixels on the first call, and return Pillow's pixel access object. Sets `no_data` of a TIFF."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

@@ -135,7 +135,10 @@ def _try_lock(lock: Path) -> Iterator[bool]:
 
 
 def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
-    """Create a folder with the files that `unpack` writes. If this fails, no folder is left behind."""
+    """Create a folder with the files that `unpack` writes. If this fails, no folder is left behind.
+
+    If another process has completed the folder in the meantime, its folder remains.
+    """
     partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{folder.name}-", dir=folder.parent))
     try:
         unpack(partial)
