@@ -185,7 +185,10 @@ class Nodes:
             self._connect(node)
 
     def poll(self) -> None:
-        """Retry connections, detect lost machines, and process file transfers that have ended."""
+        """Retry connections, detect lost machines, and process file transfers that have ended.
+
+        Before the workers start, also compare the machines once all have reported their facts.
+        """
         if self._stage is _Stage.COMPARING:
             self._compare()
         for node in self.nodes:

@@ -156,7 +156,7 @@ class SampleProcesses:
     def load(self, split: SplitName, index: int, epoch: int) -> Sample:
         """Load a sample as `SampleSet.load` does, with the same errors.
 
-        Raises DatasetError if the process that loads it is killed.
+        If no process is available, this process loads the sample. Raises DatasetError if the process that loads it is killed.
         """
         samples = _find_samples(self._splits, split)
         process = self._acquire()

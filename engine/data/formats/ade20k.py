@@ -86,7 +86,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _read_names(tree: Tree, base: str) -> Mapping[int, str]:
     """Return the first name of each class value in the file objectInfo150.txt of the folder `base`.
 
-    The line "2 0.1072 6046 612 building, edifice" gives the name "building" to the value 2.
+    The line "2 0.1072 6046 612 building, edifice" gives the name "building" to the value 2. Values with the same first
+    name get names with their value, as in "door (15)". Without the file, the result is {}.
     """
     try:
         lines = read_text(tree.path(base, _NAMES)).splitlines()

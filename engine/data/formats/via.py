@@ -152,7 +152,10 @@ def _find_class_attributes(regions: Sequence[_Region]) -> list[str]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the regions from all files. The values of one attribute are the classes."""
+    """Return the images with the regions from all files. The values of one attribute are the classes.
+
+    Without an attribute, all regions are of the class `ONLY_CLASS`.
+    """
     source: _Source = detection.source
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, source.files)
     problems = files.problems

@@ -31,7 +31,10 @@ _BATCH_SIZE = 4
 
 
 def show(request: ShowRequest, on_progress: OnProgress) -> Path:
-    """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad."""
+    """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad.
+
+    Only the first of the requested devices is used.
+    """
     find_checkpoint(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
     saved, samples = _read_evaluation(request)
     unknown = [number for number in request.samples if not 0 <= number < len(samples.paths)]

@@ -130,7 +130,10 @@ class ConvertForm(QWidget):
         return parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{suffix}"
 
     def _validate(self) -> None:
-        """Show the problems with the requested conversion, and enable the Convert command if there are none."""
+        """Show the problems with the requested conversion, and enable the Convert command if there are no errors.
+
+        Without the format ONNX, its switches for normalization and 8 bits are disabled.
+        """
         request = self.build_request()
         problems: list[Problem] = []
         if request is not None and self._job is not None:

@@ -25,6 +25,8 @@ Anchor = Literal["corner", "center"]
 def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Problem], anchor: Anchor) -> None:
     """Detect boxes in fractions of the image size, and report boxes whose numbers are ambiguous.
 
+    Outlines have no ambiguous order, but are only accepted in pixels. If there are any, boxes aren't examined.
+
     Args:
         splits: Annotated images. Their `fractions` is set to True if the boxes are fractions.
         problems: List to which warnings and errors are appended.

@@ -227,7 +227,10 @@ class SamplesPage(QWidget):
             self._update_marks()
 
     def _toggle_mark(self, position: int) -> None:
-        """Mark or unmark the sample at a position in the grid, and save the marks in the background."""
+        """Mark or unmark the sample at a position in the grid, and save the marks in the background.
+
+        Nothing changes until the saved marks have been read.
+        """
         opened, samples = self._opened, self.wall.samples
         if opened is None or not 0 <= position < len(samples.rows):
             return
