@@ -91,6 +91,16 @@ def test_stages_of_full_device_do_not_fit() -> None:
     assert [stage.over_memory for stage in compute_stages(split)] == [True, False, False, True]
 
 
+def test_stages_that_fill_their_devices_exactly_fit() -> None:
+    split = split_of([0] * 4, split_points=("p1",))
+    needed = [stage.memory_bytes for stage in compute_stages(split)]
+    for spare, over in ((0, [False, False]), (1, [True, False])):
+        full = msgspec.structs.replace(split, memory_bytes=(needed[0] - spare, needed[1]))
+        stages = compute_stages(full)
+        assert [stage.over_memory for stage in stages] == over
+        assert [stage.share for stage in stages] == [0.5, 0.5], "stages that take no time have equal shares"
+
+
 def test_recomputed_stage_retains_only_inputs() -> None:
     retaining = split_of([1, 1], split_points=("p0",))
     recomputed = msgspec.structs.replace(retaining, recomputed=True)
@@ -170,6 +180,9 @@ def test_automatic_refuses_too_few_split_points() -> None:
         find_best_points(split_of([1, 1], (0, 1, 2)))
     assert refused.value.field == "devices"
     assert refused.value.remedy
+    with pytest.raises(CannotSplit, match="can be split at 2 positions, and 4 stages need 3"):
+        find_best_points(split_of([1, 1, 1], (0, 1, 2, 3)))
+    assert find_best_points(split_of([1, 1, 1], (0, 1, 2))) == ("p0", "p1"), "all positions are needed"
 
 
 @pytest.mark.parametrize(("stage_ranks", "gib"), [((0, 1), 40), ((0, 1, 0, 1), 40), ((0, 1, 1, 0), 40)])

@@ -7,14 +7,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from engine.contract.job import Job
+from engine.contract.worker import BY_ENVIRONMENT
+from engine.strategies.ddp import DataParallelProcesses
+from engine.strategies.distributed import LOOPBACK
 from engine.system import loopback
 from engine.system.loopback import ForeignPeerError, same_user_only
 from tests.support.nobody import NOBODY
+from tests.support.specs import make_worker_spec
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
@@ -53,6 +59,23 @@ def test_ranks_of_one_machine_ignore_other_network_interfaces(
     job: Callable[..., Job], start: Callable[..., Any]
 ) -> None:
     start(job(cpus=2, strategy="ddp", batch_size=72, epochs=1), environment={"GLOO_SOCKET_IFNAME": "eth7"}).completed()
+
+
+@pytest.mark.parametrize("rendezvous", ["file", BY_ENVIRONMENT])
+def test_setup_confines_only_local_runs_to_the_loopback_interface(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rendezvous: str
+) -> None:
+    variables = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": "eth7", "NCCL_COMM_ID": "10.0.0.1:5000"}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    place = str(tmp_path / rendezvous) if rendezvous == "file" else rendezvous
+    DataParallelProcesses(make_worker_spec(Job.from_fields(devices=("cpu",), strategy="ddp"), rendezvous=place)).setup()
+    dist.destroy_process_group()
+    found = os.environ.get("NCCL_SOCKET_IFNAME"), os.environ.get("NCCL_COMM_ID")
+    assert found == ((LOOPBACK, None) if rendezvous == "file" else ("eth7", "10.0.0.1:5000"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

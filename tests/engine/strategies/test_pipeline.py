@@ -147,6 +147,7 @@ def test_pipeline_traces_every_action(job: Make, start: Start, model_file: Model
         assert all(one.end_s <= another.begin_s for one, another in itertools.pairwise(actions))
         spans |= {(each.kind, each.stage, each.microbatch): (each.begin_s, each.end_s) for each in actions}
     count = len(places) * 4
+    assert sum(map(len, event.ranks)) == len(spans), "only the last round is traced"
     divided = schedule in ("zb1p", "zbv")
     assert Counter(kind for kind, _, _ in spans) == (
         {"F": count, "I": count, "W": count} if divided else {"F": count, "B": count}
