@@ -338,7 +338,10 @@ class Nodes:
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it."""
+        """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it.
+
+        If the machine's own address isn't known, the start fails instead.
+        """
         assert node.link is not None
         assert node.facts is not None
         # The facts of this machine have no address: ssh doesn't connect to it. The others know where ssh came from.

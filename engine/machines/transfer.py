@@ -65,7 +65,7 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Offer the file that is open as `stream`, and send its content.
+        """Offer the file that is open as `stream`, and send its content from the offset on that the receiver requests.
 
         Returns the reason if the receiver refuses the file, otherwise "". The digest is computed unless `offer` has
         one. Raises OSError.

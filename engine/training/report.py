@@ -85,7 +85,11 @@ class Reporter:
         self._receiver.start()
 
     def send(self, message: Event | WorkerDone) -> None:
-        """Queue a message for the supervisor. Any thread may call it."""
+        """Queue a message for the supervisor. Any thread may call it.
+
+        While `QUEUE_LIMIT` messages are queued, messages of the types `DROPPABLE` are dropped. Once there is room
+        again, an `EventsLost` with their number is sent.
+        """
         with self._condition:
             if isinstance(message, DROPPABLE) and len(self._queue) >= QUEUE_LIMIT:
                 self._dropped += 1

@@ -132,7 +132,10 @@ class WorkerContext(NamedTuple):
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
-    """Build the model and its loaders as specified by `spec`, together with the other ranks."""
+    """Build, wrap and compile the model as specified by `spec`, and open the dataset, together with the other ranks.
+
+    The steps until `_wrap` need the plain model, whose parameters have their names and are complete.
+    """
     job = spec.job.with_fields(strategy=spec.job.resolved_strategy)
     spec = msgspec.structs.replace(spec, job=job)
     reporter.set_phase("preparing")
@@ -147,14 +150,14 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     if job.checkpoints.resume_from:
         checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
     streams = RandomStreams(job.training.seed)
-    counts = _count_parameters(model)
+    counts = _count_parameters(model)  # before the gradients of frozen parameters are enabled
     frozen = enable_frozen_gradients(model) if job.unfreezes_backbone else frozenset()
     groups = create_parameter_groups(model, job)
     autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
     spec = msgspec.structs.replace(spec, job=strategy.job)
     del model  # a rank of a pipeline keeps only its stage
     trained = strategy.parameters()
-    if spec.world_size == 1:
+    if spec.world_size == 1:  # other ranks would wait for these gradients
         disable_gradients(strategy.model, frozen)  # before the model is compiled
     autotuner.compile()
     return WorkerContext(
@@ -180,7 +183,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
     """
     context = prepare(spec, reporter)
     strategy, dataloaders = context.strategy, context.dataloaders
-    dataloaders.start_processes()
+    dataloaders.start_processes()  # before the loaders, which use these processes
     train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
     chain_prefetching(train, val, strategy.job.training.epochs)
     try:
@@ -246,10 +249,9 @@ def _wrap(
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
-    Before, the strategy gets a function that returns True once a stop is requested.
-
-    Returns the autotuner, which has yet to compile the model. All ranks call it together. A run that resumes from
-    `checkpoint` on the same devices reuses its choices. Other runs measure candidates.
+    A run that resumes from `checkpoint` on the same devices reuses its choices. Other runs measure candidates. Also
+    sets the strategy's `is_stopped` to a function that returns True once a stop is requested. All ranks call it
+    together. Returns the autotuner, which has yet to compile the model.
     """
     job = strategy.spec.job
     example_shape = task.get_example_shape(job, splits.channels)

@@ -251,7 +251,10 @@ class AdviceView(QWidget):
         self._reserve_height()
 
     def show_data(self, data: RunData, status: RunStatus) -> None:
-        """Show the cause of failure, the verdict and the bottleneck of the run, each only if it is known."""
+        """Show the cause of failure, the verdict and the bottleneck of the run, each only if it is known.
+
+        From the first time that the run is active, the height for advice remains reserved.
+        """
         cause = status.text if status.label in FAILED_LABELS else ""
         self.cause.setText(cause)
         self.cause.setVisible(bool(cause))

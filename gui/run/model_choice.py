@@ -51,7 +51,10 @@ class CheckpointEditor(ChoiceEditor):
             )
 
     def _show_checkpoints(self, run: RunFolder, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """Offer the checkpoints that were found for `run`, unless another run is now shown."""
+        """Offer the checkpoints that were found for `run`, the best one first, unless another run is now shown.
+
+        Emits `refreshed`.
+        """
         if run is not self._run:
             return
         best_first = sorted(checkpoints, key=lambda checkpoint: checkpoint.name != BEST)

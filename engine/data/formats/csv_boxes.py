@@ -152,7 +152,7 @@ def _detect(tree: Tree) -> list[Detection]:
 def find_columns(table: Table) -> Columns | None:
     """Return the meaning of the columns in a table, or None if it isn't a table of boxes.
 
-    The meaning of columns without names is guessed from their values.
+    Without a header, the table must be in RetinaNet's format.
     """
     names = table.normalized_names
     file = find_file_column(table)

@@ -77,7 +77,8 @@ class Checkpoint:
     def progress(self, steps: int) -> TrainProgress:
         """Return the position at which the job continues the run, with `steps` steps per epoch.
 
-        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the order of samples
+        After a validated epoch, this is the next epoch. If only the validation is missing, it is the end of the epoch's
+        steps. The seed determines the order of samples in each epoch. An interrupted epoch starts over if this order
         differs from that in the resumed run.
         """
         content = self._content

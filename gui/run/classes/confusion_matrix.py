@@ -73,7 +73,7 @@ class ConfusionMatrix(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
-        """Show `counts`, or nothing if it is None.
+        """Show `counts`, or nothing if it is None. The current cell is kept if it still exists.
 
         Args:
             classes: Names of the classes.

@@ -118,7 +118,10 @@ class ClassMetricsView(QWidget):
         self.cell.setText("")
 
     def show_metrics(self, classes: tuple[str, ...], metrics: ClassMetrics | None) -> None:
-        """Show the metrics of `classes`, or nothing if `metrics` is None."""
+        """Show the metrics of `classes`, or nothing if `metrics` is None.
+
+        The filter is only visible for `_FILTERED_FROM` classes or more.
+        """
         self._classes, self._metrics = classes, metrics
         self.table.show_metrics(classes, metrics)
         confusion = metrics.confusion if metrics is not None else None
