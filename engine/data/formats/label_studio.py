@@ -281,7 +281,6 @@ def _find_image(task: _Task, near: str, split: str, found: ShapeCollection) -> s
     if task.image.startswith("data:"):  # the export contains the image itself
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]
-    # Label Studio adds a prefix to the names of uploaded files.
     names += [_UPLOADED.sub("", os.path.basename(name), count=1) for name in names]
     for name in dict.fromkeys(names):
         image = found.find(name, near, split=split)

@@ -132,7 +132,10 @@ class Prefetcher(Generic[SlotT]):
             self._slots.release(self._ready.popleft().slot)
 
     def _run(self) -> None:
-        """Read the epoch's batches in the thread, and save an error for `get` to raise."""
+        """Read the epoch's batches in the thread, and save an error for `get` to raise.
+
+        After the last batch, but not after an early stop, call `finish_epoch` and `on_epoch_read`.
+        """
         try:
             if self._read_batches():
                 self._finish_epoch(self.epoch)

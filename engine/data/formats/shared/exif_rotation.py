@@ -66,7 +66,8 @@ class RotationReport:
         """Return the indices of the images whose annotations must be rotated, and record these images.
 
         `verdicts` is keyed by the index of an image in `paths`. Images with an unknown verdict follow the others if
-        these agree, since an annotation tool treats all images in the same way.
+        these agree, since an annotation tool treats all images in the same way. Otherwise, they are recorded as unknown
+        and not rotated.
         """
         known_verdicts = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
         to_rotate = {index for index, verdict in verdicts.items() if verdict == "raw"}
