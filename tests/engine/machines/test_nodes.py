@@ -38,6 +38,7 @@ from engine.contract.nodes import (
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerDone
 from engine.machines import nodes as nodes_module
+from engine.machines.files import LAST
 from engine.machines.nodes import RETURN_S, Nodes
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
@@ -251,10 +252,12 @@ def test_checkpoint_is_copied_before_the_rendezvous(start: Start, monkeypatch: p
     transfers: list[Any] = [node.files for node in from_node1.nodes.nodes]
     sent = [[path for _, path, _ in each.requests] if each else [] for each in transfers]
     assert sent == [["a.pt", "b.pt", "best.pt"], [], ["a.pt", "b.pt"]]
+    assert transfers[0].command[-2:] == ["--exchange", from_node1.folder.run_id]
     run = start()
     run.links()[1].receive(Waiting(position=1))
     run.report_facts()
-    assert [event for event in run.events if isinstance(event, PhaseChanged)] == [PhaseChanged(phase="starting")]
+    waiting, phase = (event for event in run.events if isinstance(event, Waiting | PhaseChanged))
+    assert (waiting, phase) == (Waiting(position=1), PhaseChanged(phase="starting"))
     requests = [request for node in run.nodes.nodes[1:] for request in node.files.requests]  # type: ignore[union-attr]
     assert [request[:2] for request in requests] == [("send", "a.pt"), ("send", "b.pt")] * 2
     for *_, on_done in requests[:-1]:
@@ -265,18 +268,20 @@ def test_checkpoint_is_copied_before_the_rendezvous(start: Start, monkeypatch: p
     run = start()
     run.report_facts()
     run.nodes.nodes[2].files.requests[0][-1]("disk full")  # type: ignore[union-attr]
-    assert "copied to node2: disk full" in run.failure().cause
+    failed = run.failure()
+    assert "copied to node2: disk full" in failed.cause
+    assert failed.kind == "fault"
 
 
 def message(rank: int, event: Any) -> FromWorker:
     return FromWorker(rank=rank, message=msgspec.Raw(ENCODE.encode(event)))
 
 
-@pytest.mark.parametrize("error", ["", "no such file"])
-def test_checkpoint_is_reported_after_its_copy(start: Start, error: str) -> None:
+@pytest.mark.parametrize(("error", "file"), [("", "l.pt"), ("no such file", LAST)])
+def test_checkpoint_is_reported_after_its_copy(start: Start, error: str, file: str) -> None:
     run = start()
     run.start()
-    link, saved = run.links()[1], CheckpointSaved(kind="last", path="l.pt", epoch=1, step=7, bytes=8, seconds=0.1)
+    link, saved = run.links()[1], CheckpointSaved(kind="last", path=file, epoch=1, step=7, bytes=8, seconds=0.1)
     before = len(run.events)
     link.receive(message(2, saved), message(2, WorkerDone(stopped=False)), WorkerEnded(rank=2, code=0))
     link.receive(WorkerEnded(rank=1, code=0, files={"worker-1.log": b"last words", "../x": b"evil"}))
@@ -287,8 +292,8 @@ def test_checkpoint_is_reported_after_its_copy(start: Start, error: str) -> None
     workers = {worker.rank: worker for worker in run.group.workers}
     assert workers[2].exit_code is None
     ((kind, path, on_done),) = run.nodes.nodes[1].files.requests  # type: ignore[union-attr]
-    assert (kind, path, run.events[before:]) == ("fetch", "l.pt", [])
-    assert run.nodes.nodes[1].files.saved == [None]  # type: ignore[union-attr]
+    assert (kind, path, run.events[before:]) == ("fetch", file, [])
+    assert run.nodes.nodes[1].files.saved == [saved if file == LAST else None]  # type: ignore[union-attr]
     on_done(error)
     (reported,) = run.events[before:]
     if error:
@@ -415,6 +420,13 @@ def test_failed_restart_connects_to_no_machine(start: Start, clock: Clock) -> No
     clock.now += 10.0
     run.nodes.poll()
     assert run.nodes.nodes[1].link is None
+
+
+def test_machine_lost_after_its_facts_fails_a_restart(start: Start) -> None:
+    run = start(1)
+    run.links()[1].receive(NodeFacts(versions=VERSIONS, inputs={"dataset": DATASET}, time=0.0, free_bytes=1))
+    run.links()[1].end()
+    assert run.failure().kind == "fault"
 
 
 def test_restart_continues_without_a_lost_machine(start: Start) -> None:

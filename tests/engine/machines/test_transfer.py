@@ -92,12 +92,14 @@ def test_older_checkpoints_keep_their_steps_after_failed_fetch(pair: Pair) -> No
     saved = pair.save(200)
     (pair.remote / LAST).unlink()
     assert "No such file" in pair.fetch(LAST, saved)
-    for step in (300, 400):
+    for step in (300, 400, 500, 600):
         assert pair.fetch(LAST, pair.save(step)) == ""
+    # Three older ones are retained.
     assert pair.checkpoints() == {
-        "last.pt": "step 400",
-        "epoch-1-step-100.pt": "step 100",
+        "last.pt": "step 600",
         "epoch-3-step-300.pt": "step 300",
+        "epoch-4-step-400.pt": "step 400",
+        "epoch-5-step-500.pt": "step 500",
     }
 
 
@@ -129,6 +131,10 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     wait_until(lambda: transfers.poll() or bool(errors), "the end of the transfer", 10)  # type: ignore[func-returns-value]
     assert errors[0]
     pair.connect()
+    partial = pair.run.checkpoints / f".last.pt.{file_sha256(pair.remote / LAST)[:16]}.part"
+    partial.write_text("stop")
+    assert pair.fetch(LAST) == "it did not arrive as it was sent"  # the copy is continued, and is then unusable
+    partial.write_text("step")
     assert pair.fetch(LAST) == ""
     assert pair.checkpoints() == {"last.pt": "step 100"}
     errors.clear()

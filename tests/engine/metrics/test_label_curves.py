@@ -116,4 +116,10 @@ def test_temperature_recovers_sharpened_logits() -> None:
     )
     assert of_labels is not None
     assert of_labels.temperature == pytest.approx(2.5, rel=0.1)
-    assert calibration.fit_temperature(sharp[:30], true[:30]) is None
+    true[1::2] = random.integers(0, 4, 3000)  # every second sample is not used to fit
+    of_half = calibration.fit_temperature(sharp, true)
+    assert of_half is not None
+    assert of_half.temperature == pytest.approx(2.5, rel=0.1)
+    fewest = 2 * calibration.MIN_FITTED_SAMPLES
+    assert calibration.fit_temperature(sharp[: fewest - 1], true[: fewest - 1]) is None
+    assert calibration.fit_temperature(sharp[:fewest], true[:fewest]) is not None

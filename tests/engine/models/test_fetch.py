@@ -65,6 +65,7 @@ def read_cause(weights: Weights, **given: object) -> str:
     code, events = run_download(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert failed.field == "pretrained"
     assert find_weights(weights).path == ""
     assert list_contents(hub_cache()) + list_contents(torch_cache()) == []
     return failed.cause

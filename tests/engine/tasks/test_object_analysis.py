@@ -155,6 +155,22 @@ def test_classification_error_names_the_object_of_the_other_class() -> None:
     assert found.rows[:, 3:].tolist() == [[-1, -1], [KINDS.index("classification"), 1]]
 
 
+@pytest.mark.parametrize(
+    ("overlaps", "kind"),
+    [
+        ((0.5, 0.0, 0.0), "localization"),  # with an object that is detected
+        ((0.1, 0.0, 0.0), "localization"),
+        ((0.0, 0.0, 0.5), "classification"),
+        ((0.0, 0.0, 0.4), "both"),
+        ((0.0, 0.0, 0.1), "background"),
+    ],
+)
+def test_error_kinds_include_their_limits(overlaps: tuple[float, ...], kind: str) -> None:
+    both = np.array([[1.0, 0.0, 0.0], overlaps])
+    found = find_errors(np.array([0, 0]), np.array([0.9, 0.8]), TRUE_CLASSES, np.zeros(3, bool), both)
+    assert found.rows[:, 3].tolist() == [-1, KINDS.index(kind)]  # type: ignore[arg-type]
+
+
 def test_missed_objects_cost_recall() -> None:
     found, kinds = find_error_kinds([(box(0), 0, 0.9), (box(200), 1, 0.9)])
     assert kinds == ["right", "right"]

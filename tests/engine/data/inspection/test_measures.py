@@ -28,7 +28,7 @@ from tests.support.images import write_noise
 CLASSES = ("ant", "bee", "cow")
 
 
-def objects(labels: list[int], images: list[int], relative: float = 0.5) -> Objects:
+def objects(labels: list[int], images: list[int], relative: float | list[float] = 0.5) -> Objects:
     sides = np.arange(1, len(labels) + 1) * 10.0
     return Objects(np.array(labels, np.int64), sides, np.full(len(labels), relative), np.array(images, np.int64))
 
@@ -57,7 +57,7 @@ def test_objects_are_doubted_by_class_image_and_size() -> None:
     assert empty == "3 of the 4 validation images have no boxes."
     few = objects([0, 1, 2], [0, 1, 1])
     assert messages("train", few, inspected=3) == ["1 of the 3 training images inspected has no boxes."]
-    small = objects([0, 1, 2, 0], [0, 1, 2, 3], 0.9 * SMALL)
+    small = objects([0, 1, 2, 0], [0, 1, 2, 3], [0.9 * SMALL] * 3 + [0.9])
     assert messages("train", small) == ["Half of the boxes are smaller than 1.8% of their image's longer side."]
     assert messages("val", small) == messages("train", objects([0, 1, 2, 0], [0, 1, 2, 3], SMALL)) == []
 

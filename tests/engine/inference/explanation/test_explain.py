@@ -126,6 +126,7 @@ def test_unexplainable_request_lists_reasons(trained: Callable[[str], TrainedRun
             ("red", "reed"),
             {"classes": "The model has no class “reed”.", "out": "already exists"},
         ),
+        (colors, str(tmp_path / "taken/thesis.txt"), (), {"out": "already exists"}),
     ]
     for of, out, classes, expected in cases:
         request = ExplainRequest(run=str(of.run.path), paths=(str(colors.job.data.dataset),), out=out, classes=classes)
@@ -150,7 +151,7 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], TrainedRun], tmp_p
     assert (found.images[1].side_by_side, found.images[1].reason) == ("", "")
     (prediction,) = load(of.run, "last").predict([image])
     assert found.images[1].predicted == prediction.text
-    with pytest.raises(CannotLoad, match="None of the images can be read"):
+    with pytest.raises(CannotLoad, match=r"None of the images can be read\. The first, .*broken\.png: "):
         explain_paths(of, tmp_path / "out", *broken)
 
 

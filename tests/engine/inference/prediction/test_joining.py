@@ -27,10 +27,10 @@ LAST = Entry(
     probabilities=(0.25, 0.0, 0.75),
     objects=OBJECTS,
     output=[1.5],
-    files={"geotiff": "masks/d.tif", "yolo": "labels/d.txt", "overlays": "overlays/d.jpg"},
+    files={"png": "masks/d.png", "geotiff": "masks/d.tif", "yolo": "labels/d.txt", "overlays": "overlays/d.jpg"},
 )
 FRAMES = [
-    Entry(sample=1, frame=frame, last=frame == 1, path=f"b#{frame}", classes=(0, 0), height=8, width=9, files={"yolo": "labels/b.txt"})
+    Entry(sample=1, frame=frame, last=frame == 1, path=f"b#{frame}", classes=(0, 0), height=8, width=9, files={"yolo": "labels/b.txt", "geotiff": "masks/b.tif"})
     for frame in range(2)
 ]  # fmt: skip
 SKIPPED = [Entry(sample=0, path="a.png", skipped="it is empty"), Entry(sample=4, path="e.png", skipped="it is gone")]
@@ -54,11 +54,11 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     assert (summary.samples, summary.predicted, summary.skipped_count, summary.class_counts) == (5, 3, 2, (5, 0, 1))
     assert summary.skipped == [SkippedFile("a.png", "it is empty"), SkippedFile("e.png", "it is gone")]
     assert summary.rows[2] == PredictedRow(
-        path="d,1.png", text="two", classes=(2, 0), scores=(0.75, 0.25), overlay="overlays/d.jpg", mask="masks/d.tif"
+        path="d,1.png", text="two", classes=(2, 0), scores=(0.75, 0.25), overlay="overlays/d.jpg", mask="masks/d.png"
     )
-    assert [row.path for row in summary.rows] == ["b#0", "b#1", "d,1.png"]
+    assert [(row.path, row.mask) for row in summary.rows[:2]] == [("b#0", "masks/b.tif"), ("b#1", "masks/b.tif")]
     expected = [("predictions.csv", "csv", 1), ("predictions.coco.json", "coco", 1), ("data.yaml", "yolo", 1)]
-    expected += [("predictions.jsonl", "json", 1), ("labels", "yolo", 2), ("masks", "geotiff", 1), ("overlays", "overlays", 1)]  # fmt: skip
+    expected += [("predictions.jsonl", "json", 1), ("labels", "yolo", 2), ("masks", "geotiff", 2), ("masks", "png", 1), ("overlays", "overlays", 1)]  # fmt: skip
     assert files == [WrittenFormat(path=path, format=name, count=count) for path, name, count in expected]  # type: ignore[arg-type]
     with (tmp_path / "predictions.csv").open(newline="") as stream:
         head, first, _, last = csv.reader(stream)
@@ -79,7 +79,7 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
 def test_default_table_and_limits_of_a_summary(tmp_path: Path) -> None:
     request = PredictRequest(run="", paths=(), out=str(tmp_path))
     _, files = write_tables(request, "detection", ("x", "y", "z"), write_journals(tmp_path, [LAST]))
-    assert [each.path for each in files] == ["predictions.coco.json", "masks", "labels", "overlays"]
+    assert [each.path for each in files] == ["predictions.coco.json", "masks", "masks", "labels", "overlays"]
     summary = PredictionSummary(3)
     for _ in range(joining.NAMED_SKIPS + 1):
         summary.add(SKIPPED[0])

@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.contract.inference.prediction import PredictRequest
 from engine.inference import Run
-from engine.inference.prediction.predict import predict
+from engine.inference.prediction.predict import MIN_TILE, predict
 from engine.inference.prediction.sources import list_sources
 from engine.inference.trained_model import CannotLoad
 from engine.tasks.predictions import Labels
@@ -84,6 +84,12 @@ def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Pat
     assert problems[-1][1] == f"The folder {tmp_path / 'empty'} holds no image."
     for values in ({"overlap": 0.9, "threshold": 1.0, "max_frames": 0}, {"overlap": 0.0, "threshold": 0.0}):
         assert [field for field, _ in list_refusals(of, out, str(images), "camera:0", **values)] == ["max_frames"]
+    none = str(tmp_path / "none")  # whose problem ends each request
+    for values, expected in (
+        ({"tile": MIN_TILE, "max_frames": 1}, ["tile", "paths"]),
+        ({"overlap": -0.1, "threshold": -0.1}, ["overlap", "threshold", "paths"]),
+    ):
+        assert [field for field, _ in list_refusals(of, out, none, **values)] == expected
     assert not out.exists()
 
 

@@ -161,6 +161,8 @@ def test_wrong_labels_are_those_of_held_out_samples(tmp_path: Path) -> None:
     assert [each.probability for each in found.label_issues] == pytest.approx([0.01, 0.03])
     assert [each.suggested_probability for each in found.label_issues] == pytest.approx([0.98, 0.95])
     assert found.expected_errors == 2
+    without = review_run(tmp_path)
+    assert (without.label_issues, without.expected_errors) == ((), 0)
 
 
 def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
@@ -177,7 +179,9 @@ def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
     assert found.expected_errors == 2
 
 
-def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
+def test_duplicates_are_sorted_by_split_and_label(
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = trained("classification")
     run, data = tmp_path / "run", Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
     shutil.copytree(of.run.path, run)
@@ -200,4 +204,12 @@ def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], Train
     expected = [(True, True), (True, False), (True, True), (False, False)]
     assert pairs == [({*pair}, *facts) for pair, facts in zip(copies.items(), expected, strict=True)]
     assert {each.first.true for each in found.duplicates} == {("blue",), ("red",), ("green",)}
-    assert any(each.startswith("1 image can't be read") for each in found.missing)
+    assert [each for each in found.missing if "image" in each or "pairs" in each] == [
+        "1 image can't be read and were not compared."
+    ]
+    monkeypatch.setattr("engine.inference.review.review.MAX_PAIRS", 3)
+    limited = review_run(run, duplicates=True)
+    assert limited.duplicates == found.duplicates[:3]
+    assert "4 pairs of duplicates were found, of which 3 are kept." in limited.missing
+    monkeypatch.setattr("engine.inference.review.review.MAX_IMAGES", 3)
+    assert not review_run(run, duplicates=True).duplicates
