@@ -12,4 +12,4 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    perf_counter = monotonic
+    perf_counter = time = monotonic

@@ -50,7 +50,9 @@ def describe_export_failure(error: BaseException) -> Problem:
         message = f"The model can't be converted: it is built for a fixed number of images or a fixed size: {cause}"
         return Problem("model", message, "Use the sizes of tensors in its code rather than numbers.")
     return Problem(
-        "model", f"The model can't be converted: {cause}{location}", "Convert into safetensors, or change the model."
+        "model",
+        f"The model can't be converted: {cause.removesuffix('.')}{location}.",
+        "Convert into safetensors, or change the model.",
     )
 
 

@@ -63,6 +63,24 @@ def test_export_failure_names_the_first_error() -> None:
     assert describe_export_failure(error).message == "The model can't be converted: No weights of layer 3."
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("No ONNX function found for <OpOverload(op='aten.a', b)> File \"x.py\", line 3, in f", "ONNX has no operation for aten.a."),
+        (
+            'File "a.py", line 3, in f\nFile "b.py", line 4, in g\nData-dependent guard',
+            "what it computes depends on values in its input (b.py, line 4).",
+        ),
+        ("Constraints violated (n)!", "it is built for a fixed number of images or a fixed size: Constraints violated (n)!."),
+        ('It broke\nFile "a.py", line 3, in f', "It broke (a.py, line 3)."),
+    ],
+)  # fmt: skip
+def test_export_failure_has_a_reason_and_remedy(text: str, message: str) -> None:
+    problem = describe_export_failure(RuntimeError(text))
+    assert (problem.field, problem.message) == ("model", f"The model can't be converted: {message}")
+    assert problem.remedy
+
+
 @pytest.mark.parametrize("task", ["detection", "point_segmentation", "classification"])
 def test_metadata_describes_the_model(task: str) -> None:
     model = make_trained_model(task, torch.nn.Identity(), size=24, points=48)

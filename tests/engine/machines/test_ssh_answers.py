@@ -1,0 +1,117 @@
+"""Checks of a machine and copies of its files through a stand-in for ssh."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.checks.node_checks import versions
+from engine.contract.hosts import Host, put_host
+from engine.contract.nodes import FetchProgress, NodeFacts
+from engine.contract.protocol import ENCODE
+from engine.machines import fetch as fetch_module
+from engine.machines import host_checks
+from engine.machines.host_checks import MIN_FREE_BYTES, check_hosts
+from tests.support.clock import Clock
+
+SetSsh = Callable[[str], None]
+
+
+@pytest.fixture
+def set_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetSsh:
+    """Return a function that replaces ssh by a shell script. The clock of this machine stands still."""
+    monkeypatch.setattr(host_checks, "time", Clock(1000.0))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    (tmp_path / "bin").mkdir()
+
+    def write(script: str) -> None:
+        file = tmp_path / "bin/ssh"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o700)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpus", "messages"),
+    [
+        ({}, None, []),
+        ({"time": 1002.0, "gpus": ("a", "b"), "free_bytes": MIN_FREE_BYTES}, 2, []),
+        ({"time": 998.0}, 0, []),
+        ({"time": 1012.6}, None, ["The clock of node1 is 13 s ahead."]),
+        ({"time": 995.0}, None, ["The clock of node1 is 5 s behind."]),
+        ({"free_bytes": MIN_FREE_BYTES // 2}, None, ["node1 has 1.0 GiB left on its disk."]),
+        ({"gpus": ("a",)}, 2, ["node1 had 2 GPUs, and has 1 now."]),
+        ({"gpus": ("a",)}, 0, ["node1 had 0 GPUs, and has 1 now."]),
+    ],
+)
+def test_warnings_about_a_machine(
+    set_ssh: SetSsh, tmp_path: Path, facts: dict[str, Any], gpus: int | None, messages: list[str]
+) -> None:
+    values = {"versions": versions(), "inputs": {}, "time": 1000.0, "free_bytes": 1 << 40} | facts
+    (tmp_path / "facts").write_bytes(ENCODE.encode(NodeFacts(**values)))
+    set_ssh(f'echo "$@" > {tmp_path}/words; exec cat {tmp_path}/facts')
+    (checked,) = check_hosts([Host(name="node1", address="10.0.0.8", gpus=gpus)])
+    assert checked.facts == NodeFacts(**values)
+    assert checked.clock_offset_s == values["time"] - 1000.0
+    assert [(each.message, each.severity, bool(each.remedy)) for each in checked.problems] == [
+        (message, "warning", True) for message in messages
+    ]
+    assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --facts --address 10.0.0.8\n")
+
+
+def test_machine_without_facts_has_a_reason(set_ssh: SetSsh) -> None:
+    set_ssh('echo "node1: Permission denied (publickey)." >&2; exit 255')
+    (checked,) = check_hosts([Host(name="node1")])
+    (problem,) = checked.problems
+    assert (checked.facts, problem.field, problem.severity) == (None, "hosts", "error")
+    assert problem.message.startswith("node1 ")
+    set_ssh("exit 127")
+    assert "Footplate was not found on node1" in check_hosts([Host(name="node1")])[0].problems[0].message
+
+
+def run_fetch(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], machine: str, path: str
+) -> list[FetchProgress]:
+    monkeypatch.setattr(sys, "argv", ["fetch", machine, "some-run", path])
+    assert fetch_module.main() == 0
+    return [msgspec.json.decode(line, type=FetchProgress) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_fetched_file_is_stored_in_the_mirror(
+    set_ssh: SetSsh, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_id = "20260101-000000-net-abcd"
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote/a.log").write_text("last words")
+    serve = f"from pathlib import Path; from engine.machines.transfer import serve; serve(Path('{tmp_path}/remote'), '{run_id}')"
+    set_ssh(f'echo "$@" > {tmp_path}/words; exec {sys.executable} -c "{serve}"')
+    put_host(Host(name="node1"))
+    *progress, last = run_fetch(monkeypatch, capfd, "node1", "a.log")
+    assert progress == [FetchProgress(done_bytes=10, total_bytes=10)]
+    assert Path(last.path).read_text() == "last words"
+    assert Path(last.path).parts[-4:] == ("remote", "node1", run_id, "a.log")
+    assert os.listdir(Path(last.path).parent) == ["a.log"]
+    assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --send some-run\n")
+    (refused,) = run_fetch(monkeypatch, capfd, "node1", "b.log")
+    assert refused == FetchProgress(problem="node1: No such file or directory.")
+
+
+def test_file_that_is_not_fetched_has_a_reason(
+    set_ssh: SetSsh, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    set_ssh("exit 127")
+    put_host(Host(name="node1"))
+    for machine, path, reason in (
+        ("node1", "../a.log", "../a.log is not a file of the run's folder."),
+        ("node2", "a.log", "node2 is not among your hosts."),
+        ("node1", "a.log", "Footplate was not found on node1."),
+    ):
+        (result,) = run_fetch(monkeypatch, capfd, machine, path)
+        assert result.problem.startswith(reason)
