@@ -11,7 +11,10 @@ from PySide6.QtWidgets import QApplication, QLabel, QSystemTrayIcon, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Actions
+from gui.sources.run_intervals import RunInterval
 from gui.sources.run_list import RunListing
+from gui.sources.run_session import RunSession
+from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.tray import NO_TRAY, Tray, draw_tray_icon
 from gui.workspace import Workspace
@@ -82,6 +85,10 @@ def test_icon_shows_runs_and_alerts(
     monkeypatch.setattr(RunListing, "count", lambda _read: (2, 1))
     workspace.run_list.complete.emit(RunListing((), (), {}, {}, {}))
     assert tray.state.text() == "2 running, 1 queued"
+    image = tray.icon.icon().pixmap(64).toImage()
+    monkeypatch.setattr(RunSession, "status", RunStatus(label="Running", text="Running", fraction=0.5))
+    workspace.session.changed.emit()
+    assert tray.icon.icon().pixmap(64).toImage() != image
     workspace.alerts.evaluate("", snapshot(gpu(0)), {})
     workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})
     assert tray.alerts.text() == "1 alert"
@@ -131,6 +138,12 @@ def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
     assert any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
     workspace.hosts.remove("box")
     assert workspace.devices.selection() == ()
+
+
+def test_intervals_and_errors_follow_the_list_of_runs(workspace: Workspace) -> None:
+    interval = RunInterval("a", "ants", ("cpu",), "completed", 1.0, 2.0)
+    workspace.run_list.complete.emit(RunListing((), (interval,), {"b": "It is damaged."}, {}, {}))
+    assert (workspace.intervals.intervals, workspace.intervals.unread) == ((interval,), {"b": "It is damaged."})
 
 
 @pytest.mark.parametrize("cause", ["session opened", "session finished", "slurm changed"])

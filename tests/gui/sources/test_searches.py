@@ -49,6 +49,8 @@ def test_axis_places_and_names_values(
     (axis,) = make_search_data(space={"momentum": dimension}).axes
     assert [axis.position(value) for value in values] == pytest.approx(positions, nan_ok=True)
     assert axis.ticks() == ticks
+    empty = make_search_data(space={"momentum": dimension})
+    assert (empty.positions.shape, empty.values.shape) == ((0, 1), (0, 1))
     (single,) = make_search_data(space={"optimizer": Choices(values=("sgd",))}).axes
     assert (single.low, single.high) == (0.0, 1.0)
 

@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QEvent, QModelIndex, QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QApplication, QToolTip
+from PySide6.QtWidgets import QApplication, QFileDialog, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
@@ -262,6 +262,20 @@ def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path)
             save(tmp_path / "out.csv")
         assert signal.args[1] == "info"
         assert list(csv.reader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())) == expected
+
+
+def test_save_menu_offers_metrics_and_matrix(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
+    view.show_data(make_class_data(), is_active=False)
+    first_cells = []
+    for number, action in enumerate(view.content.save.menu().actions()):
+        action.trigger()
+        (dialog,) = view.findChildren(QFileDialog)
+        with qtbot.waitSignal(view.message):
+            dialog.fileSelected.emit(str(tmp_path / f"{number}.csv"))
+        dialog.close()
+        qtbot.waitUntil(lambda: not view.findChildren(QFileDialog))
+        first_cells.append((tmp_path / f"{number}.csv").read_text(encoding="utf-8-sig").partition(",")[0])
+    assert first_cells == ["class", "true class"]
 
 
 def test_classes_view_reports_failed_save(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
