@@ -104,7 +104,7 @@ class TiffRows:
         page = file.pages.first
         self.no_data = parse_no_data(page.tags.valueof(NO_DATA_TAG))
         self._require_row_access(page, image.dtype)
-        self._is_inverted = bands is None and page.photometric == 0  # white-is-zero gray
+        self._is_inverted = page.photometric == 0  # white-is-zero gray
         # Code of the opacity in the last band (see `find_alpha`), or None if there is none or it counts as a band.
         self._alpha = find_alpha(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
         self._mapped_pages: list[Values] | None = None

@@ -100,6 +100,10 @@ NOISE = dict.fromkeys([*range(1, 12), *range(190, 200)], 2)
         ({3: 5}, True, (0, 200)),
         (NOISE | dict.fromkeys(range(100, 105), 1), False, (0, 200)),
         (NOISE | dict.fromkeys(range(100, 104), 1), False, None),
+        (dict.fromkeys(range(100, 105), 1), False, None),
+        (dict.fromkeys([*range(1, 14), *range(100, 105)], 1), False, (0, 200)),  # 20 values
+        (dict.fromkeys(range(60, 100), 15), True, None),
+        ({0: 1, 120: 1000, 135: 900, 200: 1}, True, None),
         ({-1: 1, 3: 5}, True, None),
         (dict.fromkeys(range(1, 31), 30) | dict.fromkeys(range(170, 200), 20), True, None),
         ({100: 50}, True, None),

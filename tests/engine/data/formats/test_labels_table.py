@@ -450,9 +450,12 @@ def test_table_shows_half_a_character_by_its_number(tmp_path: Path) -> None:
 
 
 def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "labels.csv", "file,class\na.png,cat\nb.png,dog\n" + 'c.png,"' + "x" * 200_000 + '"\n')
+    for name in ("labels.csv", "more.csv"):
+        write(tmp_path, name, "file,class\na.png,cat\nb.png,dog\n" + 'c.png,"' + "x" * 200_000 + '"\n')
     found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
     assert any("labels.csv" in problem.message for problem in found.problems)
+    (detection,) = detections(tmp_path)
+    assert (detection.confidence, len(detection.evidence)) == (Confidence.LIKELY, 2)
 
 
 @pytest.mark.parametrize(
