@@ -35,7 +35,7 @@ def test_wider_face_gives_the_truth(tmp_path: Path) -> None:
 def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
     for video, name, lines in (
         ("02", "cam7_0001", "1,1,2,3,10,20,1,1,1\n1,2,4,4,8,8,0,7,0.5\n7,1,2,3,4,5,1,1,1\n1,2,3\n"),
-        ("03", "2", "2,1,1,1,2,2,1\n2,2,3,3,4,4,1,-1,0.5\n2,3,5,6,7,8,1,4.5,2.1,0\n2,4,1,1,2,2"),
+        ("03", "2", "2,1,1,1,2,2,1\n2 2 3 3 4 4 1 -1 0.5\n2,3,5,6,7,8,1,4.5,2.1,0\n2,4,1,1,2,2"),
     ):
         draw(tmp_path / f"MOT17-{video}/img1/{name}.png", ONE)
         text(tmp_path / f"MOT17-{video}/gt/gt.txt", lines)
