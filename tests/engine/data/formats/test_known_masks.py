@@ -263,6 +263,13 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
             np.testing.assert_array_equal(found[image.name], expected)
 
 
+def test_read_pets_uses_no_lists_without_training_images(tmp_path: Path) -> None:
+    pets_writer.write(TRUTH, tmp_path, "splits")
+    (tmp_path / "annotations/trainval.txt").unlink()
+    content = read(pets.FORMAT, tmp_path, "masks")
+    assert {split: len(each.files) for split, each in content.splits.items()} == {"": len(TRUTH.images)}
+
+
 @pytest.mark.parametrize("value", [0, 4])
 def test_pets_have_no_other_values(tmp_path: Path, value: int) -> None:
     pets_writer.write(TRUTH, tmp_path)
