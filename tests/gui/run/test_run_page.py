@@ -20,7 +20,7 @@ from engine.contract.devices import gpu_title
 from engine.contract.events import AnyEvent, LogLine, Outcome, RunFinished, StepMetrics, TimeSpent, Verdict
 from engine.runs.folder import RunFolder, create_run
 from gui.plots.plot import LinePlot
-from gui.run.header import CURVES, PREDICT, PREDICTIONS
+from gui.run.header import CLASSES, CURVES, PREDICT, PREDICTIONS
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
 from gui.run.use.view import CONVERT, UseView
@@ -259,12 +259,13 @@ def test_page_keys_continue_at_the_other_end(page: RunPage, qtbot: QtBot) -> Non
         assert page.header.tabs.currentIndex() == view
 
 
-def test_active_run_without_predictions_is_explained(show: Open) -> None:
+@pytest.mark.parametrize("view", [CLASSES, PREDICTIONS])
+def test_active_run_without_details_of_a_validation_is_explained(show: Open, view: int) -> None:
     texts = []
-    for run in (write_run(8), supervise_here(write_run(8, None))):
+    for run in (write_run(1), supervise_here(write_run(1, None))):
         page = show(run)
-        page.show_view(PREDICTIONS)
-        texts.append(join_visible_texts(page.predictions))
+        page.show_view(view)
+        texts.append(join_visible_texts(page.classes if view == CLASSES else page.predictions))
     assert texts[0] != texts[1]
 
 

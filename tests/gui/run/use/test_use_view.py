@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
@@ -14,7 +15,7 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
-from engine.contract.inference.messages import LiveRequest
+from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveRequest
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictRequest
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
@@ -25,6 +26,7 @@ from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
 from gui.run.use.view import CONVERT, LIVE, PREDICT, UseView
 from gui.sources.background import Background
+from tests.gui.run.evaluated_run import draw
 from tests.gui.sources.written_runs import job
 from tests.support.drops import drop_files
 from tests.support.run_data import make_run_data
@@ -202,7 +204,7 @@ def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) 
 
 
 def test_live_view_watches_the_chosen_source(
-    show_widget: ShowWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, requests = show_widget(LiveView(), 600, 600), list[LiveRequest]()
     monkeypatch.setattr(live.child, "start", requests.append)
@@ -224,6 +226,11 @@ def test_live_view_watches_the_chosen_source(
         assert Path(requests[-1].out).is_dir()
     assert (live.failure.text(), live.zoom.is_changed) == ("", False)
     assert not Path(requests[0].out).exists()
+    draw(tmp_path / "frame.png", "#ff0000")
+    frame = LiveFrame(number=1, jpeg=(tmp_path / "frame.png").read_bytes(), text="Coat 61%", images_per_second=25.0)
+    Path(requests[1].out, FRAME_FILE).write_bytes(msgspec.msgpack.encode(frame))
+    qtbot.waitUntil(lambda: live.caption.text() == "25 images/s: Coat 61%")
+    assert not live.image.image_rect().isEmpty()
     live.close_work()
     assert not Path(requests[1].out).exists()
 
