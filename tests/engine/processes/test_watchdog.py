@@ -236,6 +236,14 @@ def test_waiting_ranks_are_all_described() -> None:
     assert "rank 1 has been waiting for the other ranks after step 7" in failed.cause
 
 
+def test_busy_rank_is_not_blamed_if_no_rank_is_known_to_wait() -> None:
+    ranks = Ranks(COMPUTING, STEP)
+    warned, failed = ranks.run(1000)
+    assert (type(warned), failed.rank) == (Warned, None)
+    assert "rank 0 has been" in str(failed)
+    assert "rank 1 has been" in str(failed)
+
+
 def test_slow_step_of_all_ranks_warns_first() -> None:
     ranks = Ranks(COMPUTING, COMPUTING)
     assert [type(event) for event in ranks.run(10 * LIMITS.stuck)] == [Warned]

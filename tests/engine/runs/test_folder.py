@@ -15,6 +15,7 @@ import pytest
 
 from engine.contract.events import LogLine, Waiting
 from engine.runs.folder import (
+    START_GRACE_S,
     RunFolder,
     RunSummary,
     SupervisorFile,
@@ -74,8 +75,8 @@ def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str)
         run.events_file.unlink()
     if log == "waiting":
         append_events(run, Waiting(position=1))
-    if log.endswith("old job"):
-        os.utime(run.job_file, (0, 0))
+    age_s = START_GRACE_S + (10 if log.endswith("old job") else -10)
+    os.utime(run.job_file, (time.time() - age_s,) * 2)
     if supervisor:
         register_supervisor(run, alive=supervisor != "dead", execution=2 if supervisor.endswith("2") else 1)
     assert run.state() == state
@@ -91,6 +92,7 @@ def test_summary_of_a_failed_run() -> None:
         cause="It is late.", epochs=4, resume_from="/last.pt", has_checkpoint=True,
     )  # fmt: skip
     assert summary.seconds == pytest.approx(1.8)
+    assert len(write_run(8, "failed", cause="late " * 1000).summary().cause) == 1000
     write_slurm(run.path, SlurmJob(job_id=7))
     assert run.summary() == msgspec.structs.replace(summary, state="waiting", cause="", slurm="job 7 is pending")
 
@@ -127,6 +129,7 @@ def test_folder_is_a_run_only_after_its_other_files_exist() -> None:
     had_job_file: list[bool] = []
     run = create_run(job(), lambda run: had_job_file.append(run.job_file.exists()))
     assert (had_job_file, run.job()) == ([False], job())
+    assert run.summary().started == run.job_file.stat().st_mtime
     for name in ("20260102-000000-a", "20260103-000000-a", "20260101-000000-a"):
         RunFolder(paths.runs_folder() / name).path.mkdir()
     assert [name[:8] for name in run_names() if name.endswith("-a")] == ["20260103", "20260102", "20260101"]

@@ -254,4 +254,5 @@ def test_summary_of_interrupted_run_has_progress() -> None:
     assert (summary.state, summary.phase, summary.epoch, summary.epochs, summary.step) == (
         "interrupted", "training", 4, 4, 60,
     )  # fmt: skip
+    assert summary.seconds == pytest.approx(7.0), "the time after the last event doesn't count"
     assert (summary.best, summary.cause) == ({"loss": 0.5, "top1": 0.8, "top5": 0.99}, "")

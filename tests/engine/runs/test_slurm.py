@@ -27,6 +27,7 @@ SQUEUE = """\
 8_[1-3]|PENDING|Priority|N/A|high|4294901760
 9|CANCELLED|None|2026-11-24T20:31:12|low|4294901753
 11|PENDING|(null)|N/A|other|1
+13|PENDING|None|N/A|third|1
 20_[1-2]|PENDING|Priority|N/A|low|4294901754
 """
 
@@ -38,10 +39,11 @@ def _run(make: Callable[..., Job], **fields: object) -> RunFolder:
 
 
 def test_squeue_and_sacct_output_is_parsed() -> None:
-    jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 11, 12)}
+    jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 11, 12, 13)}
     found = parse_squeue(SQUEUE, jobs)
-    assert found.keys() == {5, 6, 7, 9, 11}
-    assert found[11] == SlurmJob(job_id=11, host="login", state="PENDING", place=1)
+    assert found.keys() == {5, 6, 7, 9, 11, 13}
+    for number in (11, 13):
+        assert found[number] == SlurmJob(job_id=number, host="login", state="PENDING", place=1)
     assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
     assert (found[6].place, found[7].place, found[9].is_active) == (1, 2, False)
     assert found[6].text == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"

@@ -205,6 +205,21 @@ def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Pa
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
 
 
+def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HELLO_S", 0.05)
+    silent, (greeted, _) = served.open_client(), served.connect()
+    served.poll_for(0.2)
+    assert SERVER_MESSAGE.decode(silent.recv(4096).splitlines()[-1]).__class__ is Goodbye
+    served.log.append(LogLine(text="still here"))
+    served.receive(greeted, lambda data: b"still here" in data)
+
+
+def test_commands_after_an_invalid_message_are_ignored(served: LocalServer) -> None:
+    client = served.open_client(HELLO + HELLO + ENCODE.encode(Stop()) + b"\n")
+    served.receive(client, lambda data: b'"goodbye"' in data)
+    assert served.commands == []
+
+
 def test_line_that_is_too_long_for_a_message_is_left_out(served: LocalServer) -> None:
     for text in ("short", "x" * MAX_FRAME_BYTES, "last"):
         served.log.append(LogLine(text=text))

@@ -165,7 +165,7 @@ def test_held_slot_is_passed_and_keeps_position() -> None:
 
 def test_ticket_describes_run() -> None:
     before = time.time()
-    slots = [make_slot("first", "cpu", "cpu"), make_slot("second", "cpu")]
+    slots = [make_slot("first", "cpu"), make_slot("second", "cpu", "cpu")]
     poll_all(*slots)
     (found,) = list_waiting()
     assert (found.run_id, found.folder, found.devices, found.position) == ("second", "/runs/second", ("cpu",), 1)
