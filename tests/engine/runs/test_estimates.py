@@ -176,6 +176,18 @@ def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
         assert read_past_runs(JOB, [summary], {"run": None}) == expected
 
 
+@pytest.mark.parametrize("images_per_second", [None, 0.0])
+def test_past_run_without_a_speed_is_not_read(run: RunFolder, images_per_second: float | None) -> None:
+    events = list(run.events())
+    if images_per_second is None:
+        events = [event for event in events if not isinstance(event, StepMetrics)]
+    for event in events:
+        if isinstance(event, StepMetrics):
+            event.images_per_second = images_per_second or 0.0
+    run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
+    assert read_past_run(run) is None
+
+
 def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:
     assert estimate_remaining_s(run, 1030.0) == pytest.approx(105.0)
     assert estimate_remaining_s(run, 1060.0) == pytest.approx(210.0)

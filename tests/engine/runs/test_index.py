@@ -242,6 +242,18 @@ def test_index_skips_folders_that_are_no_runs() -> None:
     assert list(read()) == [good.run_id]
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_index_skips_runs_that_are_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    def fail(_: RunFolder) -> RunSummary:
+        raise error
+
+    write_run(8)
+    monkeypatch.setattr(RunFolder, "summary", fail)
+    failures: list[str] = []
+    assert list(RunIndex().summaries(lambda run_id, _: failures.append(run_id))) == []
+    assert failures == []
+
+
 def test_missing_home_has_no_runs() -> None:
     assert read() == {}
     assert find_run("last") is None

@@ -76,6 +76,7 @@ def test_single_remaining_device_changes_the_strategy() -> None:
     [
         (make_job(on_lost_device="wait"), ""),
         (make_job(strategy="hsdp"), "It is needed: Hybrid"),
+        (make_job(strategy="hsdp", devices=("node1:cpu", *("node2:cpu",) * 3)), "It is needed: Hybrid"),
         (
             make_job(
                 devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 2),
