@@ -110,8 +110,6 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
     assigned = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
         return assigned
-    counted_first = np.argsort(ignored, kind="stable")  # ignored objects last, as in pycocotools
-    overlaps, ignored, shared = overlaps[:, counted_first], ignored[counted_first], shared[counted_first]
     is_free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
     all_thresholds = np.arange(len(THRESHOLDS))
     minimum = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]  # as in pycocotools
@@ -123,7 +121,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
         candidates = np.where((counted_candidates >= 0).any(1, keepdims=True), counted_candidates, candidates)
         best = candidates.shape[1] - 1 - candidates[:, ::-1].argmax(1)  # the last of equal values, as in pycocotools
         is_matched = candidates[all_thresholds, best] >= 0
-        assigned[index, is_matched] = counted_first[best[is_matched]]
+        assigned[index, is_matched] = best[is_matched]
         is_free[all_thresholds[is_matched], best[is_matched]] = False
     return assigned
 

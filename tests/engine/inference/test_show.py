@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from engine.contract.inference.messages import DRAWINGS_FILE, ShowRequest
+from engine.contract.inference.messages import DRAWINGS_FILE, ShowRequest, decode_drawings
 from engine.inference.evaluation import bootstrap
 from engine.inference.showing.show import draw_samples
 from engine.inference.trained_model import CannotLoad, load
@@ -21,25 +22,40 @@ from tests.support.specs import make_worker_spec
 from tests.support.trained_runs import TrainedRun
 
 
-def test_sample_that_is_gone_is_reported(
+def test_drawings_are_those_of_the_requested_samples(
     trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 2)
     of = trained("classification")
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     dataset = Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
-    evaluation = evaluate_run(run, dataset=str(dataset))
-    samples = read_evaluation(evaluation).read_samples()
+    evaluation = evaluate_run(run, dataset=str(dataset), split="all")
+    saved = read_evaluation(evaluation)
+    classes, samples = saved.evaluation.classes, saved.read_samples()
+    assert set(samples.splits) == {"train", "val"}
+    assert samples.true is not None
+    assert samples.predicted is not None
+    # The path of each sample names its split and its class.
+    assert [Path(path).parts[:2] for path in samples.paths] == [
+        (split, classes[numbers[0]]) for split, numbers in zip(samples.splits, samples.true, strict=True)
+    ]
     last = len(samples.paths) - 1
     values = {"run": str(run), "checkpoint": "last", "evaluation": str(evaluation), "out": str(tmp_path)}
-    request = ShowRequest(samples=(0, last), **values)
+    request = ShowRequest(samples=(last, 1, 0), **values)
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
         shard = Shard(make_worker_spec(of.job, run_folder=str(tmp_path)), reporter)
         model = load(of.run, "last")
         draw_samples(request, model, shard)
-        assert (tmp_path / DRAWINGS_FILE).is_file()
+        drawings = decode_drawings((tmp_path / DRAWINGS_FILE).read_bytes()).samples
+        assert sorted(each.number for each in drawings) == [0, 1, last]
+        for each in drawings:
+            assert each.truth_words == classes[samples.true[each.number][0]]
+            assert each.prediction_words.startswith(f"{classes[samples.predicted[each.number][0]]} (")
+            for name in (each.truth_png, each.prediction_png):
+                with Image.open(tmp_path / name) as drawing:
+                    assert drawing.size == (model.size, model.size)
         (dataset / samples.paths[last]).unlink()
         with pytest.raises(CannotLoad, match="has changed since the evaluation"):
             draw_samples(request, model, shard)

@@ -89,6 +89,11 @@ def test_follower_copies_and_serves_the_run(follower: Follower, capsys: pytest.C
     supervisor = run.supervisor()
     assert supervisor is not None
     assert (supervisor.pid, supervisor.execution) == (os.getpid(), 2)
+    link.receive(RunLiveness(execution=3, alive=True))
+    later = run.supervisor()
+    assert later is not None
+    assert (later.endpoint, later.execution) == (supervisor.endpoint, 3)
+    assert reports(capsys) == []
     follower._forward(Stop())
     assert link.sent[-1] == RunCommand(command=Stop())
     link.receive(RunLiveness(execution=2, alive=False))

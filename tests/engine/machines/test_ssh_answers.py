@@ -1,9 +1,11 @@
-"""Checks of a machine and copies of its files through a stand-in for ssh."""
+"""Facts about a machine, and checks and copies of files through a stand-in for ssh."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ import msgspec
 import pytest
 
 from engine.checks.node_checks import versions
+from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.hosts import Host, put_host
 from engine.contract.nodes import FetchProgress, NodeFacts
 from engine.contract.protocol import ENCODE
 from engine.machines import fetch as fetch_module
-from engine.machines import host_checks
+from engine.machines import host_checks, probe
 from engine.machines.host_checks import MIN_FREE_BYTES, check_hosts
 from tests.support.clock import Clock
 
@@ -115,3 +118,38 @@ def test_file_that_is_not_fetched_has_a_reason(
     ):
         (result,) = run_fetch(monkeypatch, capfd, machine, path)
         assert result.problem.startswith(reason)
+
+
+def read_facts(capfd: pytest.CaptureFixture[str], dataset: str, address: str) -> NodeFacts:
+    assert probe.print_facts(dataset, address) == 0
+    return msgspec.json.decode(capfd.readouterr().out, type=NodeFacts)
+
+
+def test_facts_are_those_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.9 50022 127.0.0.1 22")
+    monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "not/created/yet"))
+    gpus = tuple(
+        Gpu(uuid=f"GPU-{name}", name=name, nvml_index=number) for number, name in enumerate(("First", "Second"))
+    )
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
+    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok", "", "580.1", "13.0"), gpus=gpus, cpu=cpu)
+    monkeypatch.setattr(probe, "snapshot", lambda: state)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.png").write_bytes(b"1234")
+    facts = read_facts(capfd, str(tmp_path / "data"), "")
+    assert (facts.address, facts.client_address, facts.problem) == ("127.0.0.1", "192.0.2.9", "")
+    assert (facts.gpus, facts.driver, facts.versions) == (("First", "Second"), "580.1", versions())
+    assert (facts.inputs["dataset"].files, facts.inputs["dataset"].size_bytes) == (1, 4)
+    assert facts.time == pytest.approx(time.time(), abs=60)
+    assert facts.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.2)
+
+    def fail() -> Snapshot:
+        raise OSError("no sampler")
+
+    monkeypatch.setattr(probe, "snapshot", fail)
+    facts = read_facts(capfd, "", "127.0.0.1")
+    assert (facts.address, facts.inputs, facts.gpus, facts.driver) == ("127.0.0.1", {}, (), "")
+    assert facts.problem == "Its devices could not be read: no sampler"
+    assert read_facts(capfd, "", "192.0.2.1").problem.startswith("No interface has the address 192.0.2.1;")

@@ -10,6 +10,8 @@ import pytest
 
 from engine.contract.command import torchrun_lines
 from engine.contract.job import Job, job_from_values
+from engine.machines import torchrun
+from engine.system import linux
 from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
@@ -49,6 +51,37 @@ def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
     assert all("--master-addr 10.1.1.2 --master-port 29400" in line for line in lines.values())
     lines, [problem] = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "cpu", "node1:cpu")))
     assert (lines, problem.field) == ({}, "devices")
+
+
+JOB_TEXT = '{"strategy": "ddp", "devices": ["cpu", "cpu", "node1:cpu", "node1:cpu"]}'
+RANK_0_OF_4 = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RESTART_COUNT": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "messages"),
+    [
+        (JOB_TEXT, {"RANK": "first"}, ["torchrun did not start this process."]),
+        ("{3", {}, ["The job is not JSON"]),
+        ("/no/job.json", {}, ["/no/job.json"]),
+        (JOB_TEXT, {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}, ["The job has 4 workers, and torchrun started 3."]),
+        (JOB_TEXT, {"WORLD_SIZE": 3, "RANK": 1, "LOCAL_RANK": 1}, []),  # reported by the first rank of the machine
+        (JOB_TEXT, {"LOCAL_WORLD_SIZE": 3}, ["belong to devices of several machines."]),
+        (JOB_TEXT, {"RANK": 2, "TORCHELASTIC_RESTART_COUNT": 1}, ["does not continue a run that torchrun restarts."]),
+    ],
+)
+def test_unusable_torchrun_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    changes: dict[str, object],
+    messages: list[str],
+) -> None:
+    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
+    for name, value in ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4 | changes).items():
+        monkeypatch.setenv(name, str(value))
+    assert torchrun.main([text]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [message in line for message, line in zip(messages, lines, strict=True)] == [True] * len(messages)
 
 
 @pytest.mark.long

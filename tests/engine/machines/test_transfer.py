@@ -134,6 +134,7 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     partial = pair.run.checkpoints / f".last.pt.{file_sha256(pair.remote / LAST)[:16]}.part"
     partial.write_text("stop")
     assert pair.fetch(LAST) == "it did not arrive as it was sent"  # the copy is continued, and is then unusable
+    assert not partial.exists()
     partial.write_text("step")
     assert pair.fetch(LAST) == ""
     assert pair.checkpoints() == {"last.pt": "step 100"}

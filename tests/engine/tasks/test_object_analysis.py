@@ -178,6 +178,14 @@ def test_missed_objects_cost_recall() -> None:
     assert all(found[kind] == (0, 0) for kind in KINDS)
 
 
+def test_ignored_objects_are_not_missed() -> None:
+    ignored = np.array([True, False, False, False])
+    found = find_errors(
+        np.array([0]), np.array([0.9]), np.array([1, 0, 2, 0]), ignored, np.array([[0.0, 0.0, 0.0, 0.9]])
+    )
+    assert found.missed.tolist() == [0, 2]
+
+
 def test_most_confident_error_per_object_is_corrected() -> None:
     found, kinds = find_error_kinds([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
     assert sorted(kinds) == ["classification", "localization", "localization"]

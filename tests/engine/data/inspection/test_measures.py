@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.dataset import SplitReport
+from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection import masks as masks_module
@@ -126,8 +127,12 @@ def test_rare_classes_are_reported_for_training_alone(tmp_path: Path) -> None:
     values[1, :2] = 2
     Image.fromarray(values).save(paths[1])
     split = MaskSplit(paths[:1], paths[1:])
-    found = RecognizedDataset("", CLASSES, train=split, val=split, code=MaskCode((0, 1, 2)))
-    (problem,) = inspect_masks(found, lambda *_: None, lambda *_: None, 1).problems
+    note = Problem("dataset", "The values have no names.", severity="warning")
+    found = RecognizedDataset("", CLASSES, train=split, val=split, code=MaskCode((0, 1, 2), notes=(note,)))
+    result = inspect_masks(found, lambda *_: None, lambda *_: None, 1)
+    assert {example.split for example in result.examples} == {"train"}
+    first, problem = result.problems
+    assert first == note
     assert problem.message == "bee (0.05%) cover less than 0.1% of the pixels."
 
 
@@ -144,3 +149,5 @@ def test_masks_of_rotated_images_have_one_of_their_sizes(
     reasons: list[str] = []
     result = inspect_masks(found, lambda *_: None, lambda path, reason: reasons.append(reason), 1)
     assert ([each.total for each in result.splits], len(reasons)) == ([int(is_usable)], int(not is_usable))
+    unusable = [] if is_usable else ["None of the training images can be used."]
+    assert [problem.message for problem in result.problems if problem.severity == "error"] == unusable

@@ -99,8 +99,15 @@ def test_images_do_not_depend_on_threads_ranks_or_cache(
 def test_digits_are_cropped_but_not_mirrored(make: Make, digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     assert not split.mirror
-    inputs, _ = join(make(split, channels=1, augmentation="light", size=28).epoch(0))
-    assert tuple(inputs.shape) == (40, 1, 28, 28)
+    by_default, mirrored, plain = (
+        join(make(split, channels=1, augmentation="light", size=28, mirror=mirror).epoch(0))[0]
+        for mirror in (None, True, False)
+    )
+    assert tuple(by_default.shape) == (40, 1, 28, 28)
+    assert torch.equal(by_default, plain)
+    is_mirrored = [not torch.equal(one, other) for one, other in zip(mirrored, plain, strict=True)]
+    assert 10 < sum(is_mirrored) < 30
+    assert torch.equal(mirrored[is_mirrored], plain[is_mirrored].flip(3))
 
 
 @pytest.fixture

@@ -54,6 +54,12 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
     assert found.name == layer
 
 
+def test_largest_map_is_chosen_if_all_are_small() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 2, 2, 2), nn.Conv2d(2, 2, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, 6, 6), is_dense=False)
+    assert (found.name, found.grid) == ("0", (3, 3))
+
+
 @pytest.mark.parametrize(
     ("model", "layer", "row", "column"),
     [

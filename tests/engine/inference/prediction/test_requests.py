@@ -57,6 +57,8 @@ def test_result_files_have_unique_names(images: Path) -> None:
     for paths in ((str(images), str(images)), (str(images / "a.bmp"),)):
         with pytest.raises(CannotLoad):
             list_sources(paths, "folder", "out")
+    with pytest.raises(CannotLoad, match="No files are chosen"):
+        list_sources((), "images", "out")
 
 
 def list_refusals(trained: TrainedRun, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:

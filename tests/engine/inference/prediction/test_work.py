@@ -22,7 +22,7 @@ from engine.inference.prediction.results import MAX_DRAWN_PIXELS, ResultWriter, 
 from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
-from engine.inference.video import VideoWriter, frames
+from engine.inference.video import VideoWriter, frames, read_frame_rate
 from engine.tasks.predictions import Objects, Raw
 from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
 
@@ -165,13 +165,14 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
 
 
 def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
-    with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
+    with VideoWriter(tmp_path / "film.mp4", 12.0) as video:
         for _ in range(3):
             video.add(np.full((32, 48, 3), 100, np.uint8))
     model = make_trained_model("segmentation", ChannelScores())
     found = predict_shard(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
     assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
     assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
+    assert read_frame_rate(str(tmp_path / "out/overlays/film.mp4")) == pytest.approx(12)
 
 
 def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:

@@ -21,6 +21,7 @@ from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.review.review import review
 from engine.inference.review.samples import find_displayed_file
 from engine.inference.trained_model import CannotLoad
+from engine.runs.evaluations import read_evaluation
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate, run_in_this_process
 from tests.support.cases import mark_long_cases
@@ -172,8 +173,13 @@ def test_review_reports_missing_inputs(trained: Callable[[str], TrainedRun], tmp
         review_run(run)
     dataset = shutil.copytree(of.job.data.dataset, tmp_path / "dataset")
     save_job(of.job.with_fields(dataset=str(dataset)), RunFolder(run).job_file)
-    evaluate_run(run)
+    evaluation = evaluate_run(run)
+    for path in read_evaluation(evaluation).read_samples().paths[-2:]:
+        (dataset / path).unlink()
+    found = review_run(run, labels=False, duplicates=False)
+    assert found.missing == (f"2 samples of {evaluation.name} are no longer where they were in the dataset.",)
     shutil.rmtree(dataset)
     found = review_run(run)
+    assert not any("no longer where" in each for each in found.missing)
     assert found.worst
     assert any("can't be opened" in each for each in found.missing)
