@@ -190,11 +190,14 @@ def test_foreign_pids_depends_on_the_pid_namespace() -> None:
 
 def test_process_in_two_lists_counts_memory_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     rows = sample_processes(
-        nvml_stub, start_sampler, process=[f"{B}:1024", f"{A}:512"], graphics_process=[f"{C}:64", f"{B}:2048"]
+        nvml_stub,
+        start_sampler,
+        process=[f"{B}:1024", f"{A}:512"],
+        graphics_process=[f"{C}:64", f"{B}:2048", f"{A}:256"],
     )
     assert list(rows) == [A, B, C]
     assert [(row.kind, row.memory_used_bytes) for row in rows.values()] == [
-        ("compute", 512),
+        ("both", 512),
         ("both", 2048),
         ("graphics", 64),
     ]

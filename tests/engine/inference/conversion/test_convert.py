@@ -32,8 +32,8 @@ from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
-from engine.inference.conversion.failure import describe_export_failure
-from engine.inference.conversion.onnx_file import collect_metadata
+from engine.inference.conversion.failure import CannotConvert, describe_export_failure
+from engine.inference.conversion.onnx_file import collect_metadata, write_int8
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
@@ -260,6 +260,21 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     result = convert_run(of, tmp_path / "out", "onnx", "safetensors")
     assert any("bessel_j0" in each.message for each in result.problems)
     assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
+
+
+def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    model = make_trained_model("classification", torch.nn.Identity())
+    export = Exportable(model.module, "inputs", "outputs", {}, torch.Tensor.contiguous)
+    for train, message in (
+        (None, "Converting to int8 needs the run's dataset"),
+        (Mock(spec=ImageSet), "onnxruntime can't quantize the model: "),
+    ):
+        samples = ComparisonSamples("validation", torch.zeros(1, 2), None, train)
+        with pytest.raises(CannotConvert, match=message) as raised:
+            write_int8(tmp_path / "int8.onnx", tmp_path / "model.onnx", model, export, samples)
+        assert raised.value.problem.field == "int8"
+        assert os.listdir(tmp_path) == ["model.onnx"]
 
 
 def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:

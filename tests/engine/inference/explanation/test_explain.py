@@ -89,6 +89,12 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRu
     image = first_image(Path(of.job.data.dataset))
     with Image.open(image) as original:
         size = original.size if task != "custom" else (48, 48)
+    objects: Any = (
+        load(of.run, "last").predict([image], threshold=0.0)[0]
+        if task in ("detection", "instance_segmentation")
+        else None
+    )
+    boxed_count = 0
     for method in get_args(Method):
         found = explain_paths(of, tmp_path / method, image, method=method)
         (explained_image,) = found.images
@@ -101,6 +107,12 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRu
                 with Image.open(tmp_path / method / file) as drawn:
                     assert drawn.size == size
             assert each.empty == (not gray(tmp_path / method / each.raw).any())
+            if each.box is not None:  # that of a detection, in pixels of the image
+                boxed_count += 1
+                distances = np.abs(objects.boxes - np.array(each.box)).max(1)
+                assert distances.min() < 0.1
+                assert objects.scores[distances.argmin()] == pytest.approx(each.score, abs=1e-4)
+    assert bool(boxed_count) == (objects is not None)
 
 
 @pytest.mark.long
