@@ -92,13 +92,13 @@ def test_fetched_file_is_stored_in_the_mirror(
 ) -> None:
     run_id = "20260101-000000-net-abcd"
     (tmp_path / "remote").mkdir()
-    (tmp_path / "remote/a.log").write_text("last words")
+    (tmp_path / "remote/a.log").write_text("last words" * 50_000)
     serve = f"from pathlib import Path; from engine.machines.transfer import serve; serve(Path('{tmp_path}/remote'), '{run_id}')"
     set_ssh(f'echo "$@" > {tmp_path}/words; exec {sys.executable} -c "{serve}"')
     put_host(Host(name="node1"))
     *progress, last = run_fetch(monkeypatch, capfd, "node1", "a.log")
-    assert progress == [FetchProgress(done_bytes=10, total_bytes=10)]
-    assert Path(last.path).read_text() == "last words"
+    assert progress[-1] == FetchProgress(done_bytes=500_000, total_bytes=500_000)
+    assert Path(last.path).read_text() == "last words" * 50_000
     assert Path(last.path).parts[-4:] == ("remote", "node1", run_id, "a.log")
     assert os.listdir(Path(last.path).parent) == ["a.log"]
     assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --send some-run\n")
@@ -152,4 +152,6 @@ def test_facts_are_those_of_this_machine(
     facts = read_facts(capfd, "", "127.0.0.1")
     assert (facts.address, facts.inputs, facts.gpus, facts.driver) == ("127.0.0.1", {}, (), "")
     assert facts.problem == "Its devices could not be read: no sampler"
-    assert read_facts(capfd, "", "192.0.2.1").problem.startswith("No interface has the address 192.0.2.1;")
+    facts = read_facts(capfd, "", "192.0.2.1")
+    assert facts.address == "192.0.2.1"
+    assert facts.problem.startswith("No interface has the address 192.0.2.1;")
