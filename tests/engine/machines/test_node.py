@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -164,16 +165,26 @@ def test_kill_ends_the_children_of_a_worker(tmp_path: Path) -> None:
 def test_workers_that_torch_ends_after_a_failure_have_no_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def launch(_config: object, _run: object) -> Callable[[str], None]:
+    configs: list[Any] = []
+    failures = {1: ProcessFailure(local_rank=0, pid=1, exitcode=7, error_file="")}
+
+    def launch(config: Any, _run: object) -> Callable[[str], None]:
+        configs.append(config)
+
         def fail(_node_socket: str) -> None:
-            raise ChildFailedError("worker", {1: ProcessFailure(local_rank=0, pid=1, exitcode=7, error_file="")})
+            raise ChildFailedError("worker", failures)
 
         return fail
 
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
     request = make_request(tmp_path)
-    request = structs.replace(request, specs=(*request.specs, structs.replace(request.specs[0], rank=2)))
+    specs = (*request.specs, structs.replace(request.specs[0], rank=2))
+    request = structs.replace(request, specs=specs, attempt=3, nodes=5)
     assert agent.launch_workers(request, MEET, None, str(tmp_path / "socket")) == {1: 7, 2: None}
+    (config,) = configs
+    assert (config.run_id, config.nproc_per_node, config.max_restarts) == ("run-3", 2, 0)
+    assert (config.min_nodes, config.max_nodes, config.rdzv_endpoint) == (5, 5, "127.0.0.1:29400")
+    assert os.listdir(tmp_path) == []
 
 
 def test_kill_node_ends_another_node_with_its_descendants(monkeypatch: pytest.MonkeyPatch) -> None:

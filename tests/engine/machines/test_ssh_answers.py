@@ -152,6 +152,7 @@ def test_facts_are_those_of_this_machine(
     facts = read_facts(capfd, "", "127.0.0.1")
     assert (facts.address, facts.inputs, facts.gpus, facts.driver) == ("127.0.0.1", {}, (), "")
     assert facts.problem == "Its devices could not be read: no sampler"
+    monkeypatch.delenv("SSH_CONNECTION")
     facts = read_facts(capfd, "", "192.0.2.1")
     assert facts.address == "192.0.2.1"
     assert facts.problem.startswith("No interface has the address 192.0.2.1;")
