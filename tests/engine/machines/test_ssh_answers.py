@@ -16,11 +16,12 @@ import pytest
 from engine.checks.node_checks import versions
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.hosts import Host, put_host
-from engine.contract.nodes import FetchProgress, NodeFacts
+from engine.contract.nodes import ConnectionTest, FetchProgress, NodeFacts
+from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
 from engine.machines import fetch as fetch_module
 from engine.machines import host_checks, probe
-from engine.machines.host_checks import MIN_FREE_BYTES, check_hosts
+from engine.machines.host_checks import MIN_FREE_BYTES, CheckedHost, check_connections, check_hosts
 from tests.support.clock import Clock
 
 SetSsh = Callable[[str], None]
@@ -156,3 +157,44 @@ def test_facts_are_those_of_this_machine(
     facts = read_facts(capfd, "", "192.0.2.1")
     assert facts.address == "192.0.2.1"
     assert facts.problem.startswith("No interface has the address 192.0.2.1;")
+
+
+ANSWERS = """
+for word; do case $word in m[123]) name=$word;; esac; done
+echo '{}'
+while read -r line; do
+  echo "$line" >> FOLDER/$name
+  case $line in
+    *'"address":"10.'*) echo '{"has_connected":true}';;
+    *) echo 'OPENED'; echo '{"has_connected":true}';;
+  esac
+done
+"""
+
+
+@pytest.mark.parametrize("gpus", [("a",), ()])
+def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpus: tuple[str, ...]) -> None:
+    def check(opened: str) -> list[Problem]:
+        set_ssh(ANSWERS.replace("FOLDER", str(tmp_path)).replace("OPENED", opened))
+        facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1)
+        return check_connections([
+            CheckedHost(
+                Host(name=f"m{number}", port=3000 + number),
+                msgspec.structs.replace(facts, address=f"10.0.0.{number}", gpus=("a",) if number < 3 else gpus), 0.0, [],
+            )
+            for number in (1, 2, 3)
+        ])  # fmt: skip
+
+    assert check('{"port":1234}') == []
+    first = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m1").read_text().splitlines()]
+    last = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m3").read_text().splitlines()]
+    assert [(each.backend, each.address, each.rank, each.ranks) for each in first] == [
+        ("gloo", "", 0, 3), ("gloo", "10.0.0.2", 1, 3), ("gloo", "10.0.0.3", 1, 3), *[("nccl", "", 0, 3)] * len(gpus)
+    ]  # fmt: skip
+    assert [(each.backend, each.address, each.rank, each.port) for each in last] == [
+        ("gloo", "10.0.0.1", 2, 1234), ("gloo", "10.0.0.2", 2, 1234), ("gloo", "", 0, 3003),
+        *[("nccl", "10.0.0.1", 2, 1234)] * len(gpus),
+    ]  # fmt: skip
+    problems = check('{"problem":"the ports are in use"}')
+    assert [problem.message.partition(":")[0] for problem in problems] == ["m1", "m2", "m3"]
+    assert all("--port" in problem.remedy for problem in problems)
