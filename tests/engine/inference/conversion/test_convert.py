@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import msgspec
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -263,7 +264,12 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
 
 
 def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "weight")
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in ("inputs", "outputs")]
+    node = onnx.helper.make_node("MatMul", ["inputs", "weight"], ["outputs"])
+    graph = onnx.helper.make_graph([node], "graph", ends[:1], ends[1:], [weight])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
     model = make_trained_model("classification", torch.nn.Identity())
     export = Exportable(model.module, "inputs", "outputs", {}, torch.Tensor.contiguous)
     for train, message in (
