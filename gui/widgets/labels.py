@@ -80,7 +80,6 @@ class ElidedLabel(QLabel):
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text)
-        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     def minimumSizeHint(self) -> QSize:
@@ -172,7 +171,6 @@ class EmptyState(QScrollArea):
         super().__init__(widgetResizable=True)
         self._label = muted_label(text, word_wrap=True)
         self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._label.setTextFormat(Qt.TextFormat.PlainText)
         self._label.setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
         self.setObjectName("panel")
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -203,7 +201,6 @@ class WrappingLabel(QLabel):
         super().__init__(wordWrap=True)
         self._text = ""
         self.setObjectName(name)
-        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.setText(text)
 

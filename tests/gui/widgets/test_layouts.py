@@ -26,6 +26,7 @@ from gui.widgets.column_model import (
 from gui.widgets.labels import ElidedLabel, ProblemLabel, RichLabel, Span, WrappingLabel
 from gui.widgets.layouts import FlowLayout, FrontStack, PageScroll, lay_out_page, resize_with_text, vbox
 from gui.widgets.row_model import Column
+from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget
 
 
@@ -125,6 +126,8 @@ def test_labels_show_texts_as_they_are(show_widget: ShowWidget) -> None:
     rich = RichLabel()
     rich.show_spans([Span("a<b>", bold=True), Span("&", color="#123456")])
     assert rich.text() == '<b>a&lt;b&gt;</b><span style="color:#123456">&amp;</span>'
+    for plain in (QLabel("<b>a</b>"), WrappingLabel("<b>a</b>")):
+        assert describe_painting(show_widget(plain, 300, 30)) == "“<b>a</b>” text"
     label = show_widget(ElidedLabel("short"), 300, 30)
     QToolTip.hideText()
     QApplication.sendEvent(label, QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5))))
