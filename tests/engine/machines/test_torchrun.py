@@ -24,6 +24,8 @@ def test_torchrun_line_contains_job() -> None:
     assert not problems
     assert arguments[arguments.index("--nproc-per-node") + 1] == "2"
     assert job_from_values(msgspec.json.decode(arguments[-1]))[0] == job
+    automatic = job.with_fields(strategy="auto", devices=("GPU-1", "GPU-2"))
+    assert "--nproc-per-node 2" in torchrun_lines(automatic)[0]["this machine"]
     for alone in (
         Job.from_fields(devices=("cpu",), strategy="ddp"),
         Job.from_fields(devices=("cpu", "cpu"), strategy="dp"),

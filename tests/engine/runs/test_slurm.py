@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.events import RunFinished
+from engine.contract.hosts import Host, save_hosts
 from engine.contract.job import Job
 from engine.contract.protocol import Pause, Stop
 from engine.runs.connection import NotAnswering
@@ -177,6 +178,9 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     assert known is not None
     assert "not among your hosts" in known.text
     assert not called.exists()
+    save_hosts((Host(name="cluster", destination="anna@login"),))
+    refresh_slurm_states([_run(job, state="RUNNING", host="anna@login")])
+    called.unlink()
     for host in ("login", "other"):
         assert read_slurm(submit_new(job(2), "#!/bin/sh\n", host).path) == SlurmJob(job_id=12, host=host)
     called.unlink()

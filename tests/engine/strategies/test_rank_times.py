@@ -110,11 +110,20 @@ def test_kernel_timer_knows_the_kernels_of_nccl(monkeypatch: pytest.MonkeyPatch)
         ("NCCL_SendRecv", 9.0, 9.5),
         ("sgemm_128x64", 2.0, 3.5),
     ]
+    passed: list[float] = []  # in seconds
+    profile = SimpleNamespace(start=lambda: passed.append(5.0), stop=lambda: passed.append(7.0))
     monkeypatch.setattr(rank_times, "device_events", lambda _profile, _kind: events)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
+    monkeypatch.setattr(rank_times, "time", SimpleNamespace(perf_counter=lambda: sum(passed)))
+    monkeypatch.setattr(torch.profiler, "profile", lambda **_: profile)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: passed.append(1.0))
     timer = KernelTimer(torch.device("cuda"))
-    timer._profile = SimpleNamespace(stop=lambda: None)  # type: ignore[assignment]
-    assert timer.stop().blocked_s == (1.5, 1.0, 0.5)
+    timer.start()
+    assert timer.stop() == StepTime(1.0, (1.5, 1.0, 0.5))
+    rank_profiler = RankProfiler(torch.device("cpu"))
+    rank_profiler.timer, rank_profiler.recording = timer, True
+    with rank_profiler.time_step():
+        passed.append(2.0)
+    assert rank_profiler.cost_s == 13.0
 
 
 def test_blocked_times_exclude_overlapping_computation() -> None:

@@ -72,6 +72,8 @@ def rows(head: str, *cells: str) -> str:
         pytest.param("labels.csv", rows("file,class", "2", "-1", "-3", "", "2.0", "10"),
                      {"a": "2", "c": "-3", "e": "2", "f": "10"}, ["2 images without a class: b.png, d.png"],
                      id="images of class -1 and of none"),
+        pytest.param("labels.csv", rows("file,class,mask", *(f"{label}," for label in "xxyyxy")),
+                     dict(zip(NAMES, "xxyyxy", strict=True)), [], id="empty column of masks"),
         pytest.param("labels.csv", rows("file,class", *"xxxyyy") + "a.png,y\nb.png,x\n",
                      {"b": "x", "c": "x", "d": "y", "e": "y", "f": "y"}, ["several classes: a.png"],
                      id="rows that disagree"),

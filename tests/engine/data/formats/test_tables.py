@@ -46,6 +46,7 @@ def records(*entries: object) -> str:
         ("a.csv", "file,x\na.png,1.0\nb.png,0.0\nc.png,1", ["file x", "a.png 1.0", "b.png 0.0", "c.png 1"]),
         ("a.csv", "file,x\na.png,cat\nb.png,dog\nc.png,ca", ["file x", "a.png cat", "b.png dog"]),
         ("a.txt", "a.png 1 0\n\nb.png 0 1\n", ["file 0 1", "a.png 1 0", "b.png 0 1"]),
+        ("a.txt", "my a.png 1 0\nb.png 0 1\n", ["file 0 1", "my a.png 1 0", "b.png 0 1"]),
         ("a.txt", "a.png 1 0\nb.png 0\n", ["file labels", "a.png 1 0", "b.png 0"]),
         ("a.txt", "2\nx y\na.png 1 0\nb.png 0 1\n", ["file x y", "a.png 1 0", "b.png 0 1"]),
         ("a.txt", "2\nx y\na.png 1 0\nb.png 0\n", ["file x y", "a.png 1 0", "b.png 0 "]),

@@ -363,7 +363,8 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
 def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / f"images/{image.name}.png")
-        save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.draw_mask() > 0, 255, 0).astype(np.uint8))
+        areas = np.pad(np.where(image.draw_mask() > 0, 255, 0).astype(np.uint8), 40)
+        save_mask(tmp_path / f"{name}/{image.name}.png", areas)
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.confidence is Confidence.WEAK
     assert detection.against == ("areas rather than thin lines in the files of edges",)

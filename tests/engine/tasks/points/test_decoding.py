@@ -196,7 +196,10 @@ def test_fields_are_found_by_their_names(names: str, expected: dict[str, str]) -
 
 def test_ply_may_have_other_elements_and_byte_orders(tmp_path: Path) -> None:
     camera = np.ones(9, [("x", ">f4"), ("y", ">f4"), ("z", ">f4")])
-    vertex = np.array([(1, 2, 3, 4), (5, 6, 9, 7)], [("x", ">f8"), ("y", ">f4"), ("z", ">f4"), ("label", ">i2")])
+    # Float32 would round x to multiples of 8.
+    vertex = np.array(
+        [(1e8 + 1, 2, 3, 4), (1e8 + 5, 6, 9, 7)], [("x", ">f8"), ("y", ">f4"), ("z", ">f4"), ("label", ">i2")]
+    )
     for is_text in (False, True):
         faces = np.array([(np.zeros(int(is_text), np.int32),)] * 200, [("vertex_indices", object)])
         named = ((camera, "camera"), (vertex, "vertex"), (faces, "face"))

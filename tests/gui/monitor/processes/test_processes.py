@@ -196,9 +196,11 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     ]
     roles = (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.FontRole)
     tip, font = (view.rows.index(0, 0).data(role) for role in roles)
-    assert "used by alice" in tip
+    assert "⚠ Also used by alice" in tip
     assert font.bold()
-    assert [view.rows.index(1, 0).data(role) for role in roles][1] is None
+    tip, font = (view.rows.index(1, 0).data(role) for role in roles)
+    assert "⚠ On GPU 0, held by run flowers" in tip
+    assert font is None
     deliver_snapshot(hosts, make_snapshot(mine, desktop))
     assert "also used" not in join_visible_texts(view)
 

@@ -417,6 +417,7 @@ def test_model_view_reports_damaged_evaluation(view: ModelView, run: RunFolder, 
     view.reload(other.folder.name)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FAILURE)
     assert "samples.msgpack" in view.pages.failure.text()
+    assert "Evaluate the model again." in view.pages.failure.text()
 
 
 def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Path, qtbot: QtBot) -> None:

@@ -67,6 +67,8 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
     page.wrong.setChecked(False)
     page.sort.set_value("order")
     assert page.wall.samples.rows == [1, 6, 7]
+    page.show_rows(frozenset({5, 4, 1}), "Three of them")
+    assert page.wall.samples.rows == [1, 4, 5]
     page.predicted.set_value("-1")
     assert page.summary.text() == "No samples match."
     page.wrong.setChecked(True)

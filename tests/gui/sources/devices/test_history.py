@@ -38,8 +38,9 @@ def test_history_keeps_all_gpu_quantities() -> None:
 def test_history_cpu_load_is_utilization() -> None:
     history = DeviceHistory()
     history.add(snapshot(load=37.0))
-    assert history.values(CPU, "utilization_percent").tolist() == [37]
-    assert history.values(CPU, "memory_used_bytes").tolist() == [8 << 30]
+    history.add(snapshot(load=0.0))
+    assert history.values(CPU, "utilization_percent").tolist() == [37, 0]
+    assert history.values(CPU, "memory_used_bytes").tolist() == [8 << 30] * 2
     assert not history.has_data(CPU, "power_w")
     assert history.cpu(CPU) is not None
 
