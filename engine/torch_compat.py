@@ -202,10 +202,10 @@ def skip_missing_gradients(stage: Any) -> None:
     (`_PipelineStageBase.get_bwd_send_ops`).
     """
     if _RELEASE == (2, 12):
-        receivers = stage._create_grad_send_info
+        create_receivers = stage._create_grad_send_info
         stage._create_grad_send_info = lambda received: [
             receiver if receiver is not None and info.tensor_meta.requires_grad else None
-            for receiver, info in zip(receivers(received), received, strict=True)
+            for receiver, info in zip(create_receivers(received), received, strict=True)
         ]
 
 

@@ -61,14 +61,17 @@ def list_options(declaration: type[msgspec.Struct] | None) -> tuple[Field, ...]:
 
 
 def _describe_option(info: msgspec.structs.FieldInfo) -> Field:
-    """Describe the option that a field of a Struct declares. Raises TypeError if it isn't annotated by `option`."""
+    """Describe the option that a field of a Struct declares, as a job field of the group "model".
+
+    Raises TypeError if it isn't annotated by `option`, or has a type that job fields can't have.
+    """
     try:
         _, meta = get_args(info.type)
         about = About(meta.title, meta.description, frozenset(meta.extra["traits"]))
     except (AttributeError, TypeError, ValueError):
         raise TypeError(f"the option {info.name} is not annotated by option()") from None
     try:
-        return describe(info.name, info, about, "model")
+        return describe(info.name, info, about, group="model")
     except ValueError:
         raise TypeError(_WRONG_TYPE.format(info.name)) from None
 

@@ -12,6 +12,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -147,7 +148,8 @@ class _Node:
     def _train(self, request: NodeRequest) -> None:
         """Prepare the run folder, report the facts of this machine, and run its workers in one attempt.
 
-        Returns once the exit codes of all workers have been sent to the supervisor. Raises AgentFailed, OSError,
+        Returns once the exit codes of all workers have been sent to the supervisor. From then on, SIGTERM is ignored. If
+        the job has a model file, this user's consent to it is saved on this machine. Raises AgentFailed, OSError,
         TimeoutError.
         """
         job = request.specs[0].job
@@ -158,13 +160,7 @@ class _Node:
         specs = tuple(self._adapt_spec(request, spec) for spec in request.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
         threading.Thread(target=self._send_facts, args=(request,), name="facts", daemon=True).start()
-        rendezvous = self._rendezvous.get()
-        listener = None
-        if request.node == 0:
-            listener = addresses.listen(rendezvous.local_address, request.port, request.attempt)
-            port = listener.getsockname()[1]
-            rendezvous = msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port)
-            self._link.send(Listening(address=rendezvous.address, port=port))
+        rendezvous, listener = self._open_rendezvous(request)
         spec = request.specs[0]
         if host_of(spec.devices[spec.rank]):  # the supervisor samples its own machine
             start_sampling(request, self._link.send)
@@ -177,6 +173,20 @@ class _Node:
         self._workers.finish()
         for rank, code in codes.items():
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.read_worker_files(rank, _LOG_BYTES)))
+
+    def _open_rendezvous(self, request: NodeRequest) -> tuple[Rendezvous, socket.socket | None]:
+        """Wait for the rendezvous from the supervisor. On the first machine, listen for the others.
+
+        The first machine reports its address and port to the supervisor. Returns the rendezvous with these and the
+        listening socket, which is None on the other machines.
+        """
+        rendezvous = self._rendezvous.get()
+        if request.node != 0:
+            return rendezvous, None
+        listener = addresses.listen(rendezvous.local_address, request.port, request.attempt)
+        port = listener.getsockname()[1]
+        self._link.send(Listening(address=rendezvous.local_address, port=port))
+        return msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port), listener
 
     def _adapt_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
         """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""

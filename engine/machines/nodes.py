@@ -379,7 +379,7 @@ class Nodes:
         """Handle a message that a machine has sent. File transfers with it start once it has reported its facts."""
         match message:
             case Waiting():
-                self._has_waited = True
+                self._has_waited = True  # `_compare` then reports the end of the wait
                 self._on_event(message)
             case NodeFacts():
                 node.facts = message
@@ -396,12 +396,13 @@ class Nodes:
             case WorkerEnded():
                 self._store_worker_files(node, message)
                 node.exit_codes[message.rank] = message.code
-                self._end_workers(node)
+                self._report_exits(node)
             case Sampled():
                 self._on_samples(message.samples)
             case NodeFailed():
                 node.give_up()
-                self._fail(Failed(cause=message.cause, kind="fault" if self._stage is _Stage.TRAINING else "error"))
+                may_restart_help = self._stage is _Stage.TRAINING
+                self._fail(Failed(cause=message.cause, kind="fault" if may_restart_help else "error"))
 
     def _on_worker_message(self, node: Node, message: FromWorker) -> None:
         """Forward a message of a worker. If it refers to files that are on another machine, copy these first."""
@@ -447,7 +448,7 @@ class Nodes:
                 text = f"A file could not be copied from {node.title}: {first_error}."
                 warning = Warned(code="not_copied", message=text, rank=worker.rank)
                 worker.on_message(warning if first_error else event)
-                self._end_workers(node)
+                self._report_exits(node)
 
         def fetch(path: str, machines: list[Node], error: str) -> None:
             """Fetch a file from the first of `machines`. If that fails, try the next one.
@@ -473,7 +474,7 @@ class Nodes:
                 with suppress(OSError):
                     paths.write_atomically(self._run.path / name, message.files[name])
 
-    def _end_workers(self, node: Node) -> None:
+    def _report_exits(self, node: Node) -> None:
         """Report the exit of a machine's workers. If they have succeeded, do so only after their files are copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes

@@ -43,7 +43,7 @@ def split_instances(planes: Tensor) -> Instances:
 
 
 def _select_objects(planes: Tensor, objects: Tensor) -> Instances:
-    """Return the objects with the numbers `objects` [k], in this order.
+    """Return the objects with the numbers `objects` [k], in this order, with the boxes around their pixels.
 
     `planes` [2, h, w] have the number and the class of the object at each pixel.
     """
@@ -54,7 +54,8 @@ def _select_objects(planes: Tensor, objects: Tensor) -> Instances:
     # The positions of the first and the last 1: left, top, right and bottom.
     sides = (columns.argmax(1), rows.argmax(1), width - columns.flip(1).argmax(1), height - rows.flip(1).argmax(1))
     labels = torch.where(masks, classes, 0).amax((1, 2)) if len(masks) else classes.new_empty(0)
-    return Instances(torch.stack(sides, 1).float(), labels, labels == NO_CLASS, masks)
+    boxes = torch.stack(sides, 1).float()
+    return Instances(boxes, labels, ignored=labels == NO_CLASS, masks=masks)
 
 
 def is_present(values: Tensor) -> Tensor:

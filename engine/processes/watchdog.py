@@ -286,7 +286,8 @@ class HangWatch:
     def _get_progress_limit(self, heartbeats: list[Heartbeat]) -> float:
         """Return the time without progress after which the user is warned, in seconds."""
         longest_steps_s = [heartbeat.longest_step_s for heartbeat in heartbeats]  # 0 before a step has been timed
-        if 0.0 in longest_steps_s or any(heartbeat.activity == "" for heartbeat in heartbeats):
+        is_preparing = any(heartbeat.activity == "" for heartbeat in heartbeats)
+        if 0.0 in longest_steps_s or is_preparing:
             return self._limits.first_step
         return max(self._limits.stuck, self._limits.stuck_steps * max(longest_steps_s))
 

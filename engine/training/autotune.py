@@ -110,7 +110,8 @@ class Autotuner:
         compilation and split points replace automatic ones. If the run is stopped during a trial, the memory format
         stays automatic, so that a resumed run repeats the trial.
 
-        If the strategy's ranks hold only parts of the model, images stay contiguous and compiling is turned off.
+        If the strategy's ranks hold only parts of the model, images stay contiguous and compiling is turned off. For a
+        trial, `model` is moved to the strategy's device.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -120,10 +121,7 @@ class Autotuner:
             self._choose("memory_format", "contiguous", why)
         can_reuse = can_reuse_choices(resumed_job, self.job)
         if not strategy.entry.keeps_full_model:
-            split_points = self.job.parallel.split_points
-            if can_reuse and not split_points:
-                split_points = tuple(resumed_job["split_points"])
-            self.job = self.job.with_fields(memory_format="contiguous", compile="off", split_points=split_points)
+            self._choose_for_partial_model(resumed_job if can_reuse else None)
             return self.job
         if can_reuse:
             self._restore_choices(resumed_job)
@@ -133,6 +131,16 @@ class Autotuner:
             with suppress(_TrialStopped), rehearsal:
                 self._choose_memory_format(rehearsal, model)
         return self.job
+
+    def _choose_for_partial_model(self, reused_job: Mapping[str, Any] | None) -> None:
+        """Turn off what a rank with only a part of the model can't do, and reuse automatic split points.
+
+        `reused_job` has the fields of the resumed run's job, or is None if its choices can't be reused.
+        """
+        split_points = self.job.parallel.split_points
+        if reused_job is not None and not split_points:
+            split_points = tuple(reused_job["split_points"])
+        self.job = self.job.with_fields(memory_format="contiguous", compile="off", split_points=split_points)
 
     def compile(self) -> None:
         """Compile the wrapped model if the job requests it, or if the choice is automatic and a trial shows a gain.

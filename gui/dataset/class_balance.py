@@ -17,6 +17,10 @@ ROW, HEAD = 24, 20
 """Heights in pixels of a row and of the title, at a text size of 100%."""
 _GAP, _EDGE = 8, 4
 """Widths in pixels of the gaps between the columns and of the margins."""
+_MAX_NAME_FRACTION = 0.36
+"""Maximum fraction of the width for the names of the classes. Longer names are elided."""
+_MIN_BAR_WIDTH = 10.0
+"""Width in pixels that the longest bar has at least, even if the other columns leave less."""
 _TRAIN_HEIGHT, _VAL_HEIGHT = 9, 5
 """Heights in pixels of the bars of the training and the validation split."""
 
@@ -71,9 +75,9 @@ class ClassBalance(QWidget):
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
-        left = name_left + min(widest, self.width() * 0.36) + _GAP  # of the bars; long names are elided
+        left = name_left + min(widest, self.width() * _MAX_NAME_FRACTION) + _GAP  # of the bars
         texts_width = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
-        bar_width = max(10.0, self.width() - _EDGE - left - texts_width)
+        bar_width = max(_MIN_BAR_WIDTH, self.width() - _EDGE - left - texts_width)
         painter.setPen(QColor(scheme.muted))
         middle = Qt.AlignmentFlag.AlignVCenter
         head = " · ".join(split.name for split in report.splits)

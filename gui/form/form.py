@@ -363,11 +363,11 @@ class JobForm(JobSignals):
         self._validate_timer.stop()
         try:
             self.disk.start_pass(forget=forget_disk)
-            self._validate_once()
+            self._validate_with_known_facts()
             while self.disk.refresh():
                 self.choices.update_metrics()
                 self.disk.start_pass()
-                self._validate_once()
+                self._validate_with_known_facts()
         finally:
             self._is_validating = False
         self._show_result()
@@ -381,11 +381,15 @@ class JobForm(JobSignals):
         """Return the inspection results for the dataset folder, or None without any."""
         return self.inspection.report
 
-    def _validate_once(self) -> None:
-        """Set fields that follow others, and find the job's problems, using the known facts about the disk."""
+    def _validate_with_known_facts(self) -> None:
+        """Update the model and the recipe's fields if they follow others, and find the job and its problems.
+
+        Requests unknown facts about the disk. `validate` repeats this once they are known.
+        """
         self.models.follow(self.devices)
         self.recipes.follow(self.report, is_inspecting=self.is_inspecting)
-        self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
+        # Request the facts about a model file, even if other values are invalid.
+        self.validator.model_file(str(self.field_value("model")))
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:

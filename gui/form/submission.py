@@ -62,33 +62,38 @@ class Submission:
         self._label_check, self._prefill = label_check, prefill
         self._pending: dict[str, Any] | None = None  # fields that the pending request overrides
 
-    def schedule(self, extra: dict[str, Any]) -> None:
-        """Request that the run starts once the next validation of the form has finished. `extra` overrides job fields."""
-        self._pending = extra
+    def schedule(self, overrides: dict[str, Any]) -> None:
+        """Request that the run starts once the next validation of the form has finished.
+
+        `overrides` has values for job fields, which take precedence over the form's.
+        """
+        self._pending = overrides
 
     def cancel(self) -> None:
         """Discard a pending request and the problems with the last start, because the user edits the form."""
         self._pending, self.start_problems = None, []
 
     def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
-        """Emit the pending request for a run, or request to show labels that the user hasn't checked.
+        """Emit the pending request for a run, or instead `labels_requested` if the user should check the labels first.
 
-        Does nothing without a pending request or a valid `job`. `values` are the values of the form's fields, and
-        `report` is the report on the dataset folder.
+        Afterwards, no request is pending, even if none was emitted because the user must check the labels or because
+        `job` is None (invalid). `values` are the values of the form's fields, and `report` is the report on the dataset
+        folder.
         """
-        extra, self._pending = self._pending, None
-        if extra is None or job is None:
+        overrides, self._pending = self._pending, None
+        if overrides is None or job is None:
             return
         prefill = self._prefill
-        run = prefill.run if prefill is not None else None
-        if run is None and self._label_check.start_if_needed(job.data.dataset, report):
+        resumed_run = prefill.run if prefill is not None else None
+        # The labels are checked before the first training, so not for a run that is resumed.
+        if resumed_run is None and self._label_check.start_if_needed(job.data.dataset, report):
             self._form.labels_requested.emit()
             return
         self.is_requested_here = True
-        if prefill is not None and run is not None:
-            self._form.resume_requested.emit(run, prefill.changes(values) | extra)
+        if prefill is not None and resumed_run is not None:
+            self._form.resume_requested.emit(resumed_run, prefill.changes(values) | overrides)
         else:
-            self._form.train_requested.emit(job.with_fields(**extra))
+            self._form.train_requested.emit(job.with_fields(**overrides))
 
 
 _SETTING = "labels_seen"

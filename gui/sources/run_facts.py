@@ -79,16 +79,21 @@ class RunFacts:
     def ended(self) -> bool:
         return self.state in ENDED
 
-    def status(self, data: RunData, requested: EndRequest, gpu_titles: Mapping[str, str]) -> RunStatus:
-        """Return the run's status, given a `requested` pause or stop. `gpu_titles` are by UUID."""
+    def status(self, data: RunData, requested_end: EndRequest, gpu_titles: Mapping[str, str]) -> RunStatus:
+        """Return the run's status, given a pause or stop that the user has requested. `gpu_titles` are by UUID.
+
+        If the supervisor of an active run rejects this client, the text adds that its log is followed instead.
+        """
         state, waiting, started = self.state or "starting", data.waiting, data.started
-        reasons = {"interrupted": self.interruption} if self.interruption else {}
+        explanations = {"interrupted": self.interruption} if self.interruption else {}  # arguments of `derive_status`
         if waiting is not None and started is not None:
-            reasons["queued"] = describe_queue_position(waiting, started.job.parallel.devices, gpu_titles, self.users)
+            explanations["queued"] = describe_queue_position(
+                waiting, started.job.parallel.devices, gpu_titles, self.users
+            )
         elif state == "waiting" and self.slurm is not None:
-            reasons["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
-        status = derive_status(data, state, requested, **reasons)
-        if not self.rejection or self.ended:
+            explanations["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
+        status = derive_status(data, state, requested_end, **explanations)
+        if not self.rejection or self.ended:  # the log of an ended run isn't followed
             return status
         return replace(
             status, text=tr("{status} · following its log ({reason})").format(status=status.text, reason=self.rejection)

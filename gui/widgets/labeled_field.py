@@ -104,7 +104,8 @@ class LabeledField(QWidget):
 
     def set_note(self, text: str) -> None:
         """Show a note below the editor, or hide it if `text` is "". Its label is created with the first note."""
-        if (text or "note" in vars(self)) and text != self.note.text():
+        has_label = "note" in vars(self)  # `note` is a cached property that creates it
+        if (text or has_label) and text != self.note.text():
             self.note.setText(text)
             if isinstance(self.note, ElidedLabel):
                 self.note.setToolTip(text)

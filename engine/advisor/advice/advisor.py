@@ -241,8 +241,8 @@ class _Advisor:
         if round_index == 0:
             state.queue = [each for each in queued if each.setup.is_variant]
             return sorted((each for each in queued if not each.setup.is_variant), key=self._estimate_min_step_s)
-        running = [each for each in state.contenders if each.state == "measured"]
-        bases = [each for each in running if not each.setup.is_variant]
+        measured = [each for each in state.contenders if each.state == "measured"]
+        bases = [each for each in measured if not each.setup.is_variant]
         min_step_s = min((each.step_s for each in bases), default=0.0)
         fastest_names = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * min_step_s}
         promising_variants = []
@@ -251,7 +251,7 @@ class _Advisor:
                 promising_variants.append(variant)
             else:
                 state.leave_out("cost", variant.setup, VARIES_SLOWER)
-        return [*promising_variants, *running, *self._find_one_device_repeat()]
+        return [*promising_variants, *measured, *self._find_one_device_repeat()]
 
     def _find_one_device_repeat(self) -> list[Contender]:
         """Return the contender on one device, as a list, if its only trial seems to have been delayed, otherwise [].

@@ -84,13 +84,14 @@ class LabelCollection:
         `repeated` is True if other rows of the table have the same image name. An image is recorded for a warning if it
         is missing, if its rows have different labels, or if rows with another name refer to it.
         """
-        path = self.images.find(file, name, split)
+        path = self.images.find(file, name, split)  # records a missing image
         if path is None:
             return
         images = self.labeled.setdefault(split, {})
         earlier_labels = images.get(path)
-        is_full_name = path.replace(os.sep, "/").endswith(name)
-        if earlier_labels is not None and not repeated and not is_full_name:
+        # A name with another folder than the image may mean an image that is missing.
+        has_other_folder = not path.replace(os.sep, "/").endswith(name)
+        if earlier_labels is not None and not repeated and has_other_folder:
             self.contested[path] = None  # two names with different folders, but only one such image
             return
         if earlier_labels is not None and earlier_labels != labels:
@@ -165,7 +166,7 @@ def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelColle
 def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollection, kind: str) -> None:
     """Read tables that have one column with the label, or a list of labels, of each image into `collected`.
 
-    Rows with the number -1 are skipped, and for the kind "classes" also rows without a label.
+    Rows with the label -1 are skipped, and for the kind "classes" also rows without a label.
     """
     assert labeling.listed is not None
     profile = group.profiles[labeling.listed]

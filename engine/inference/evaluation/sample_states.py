@@ -42,20 +42,20 @@ class StateRecorder:
     """Recorder for the state of a metric after each single sample."""
 
     def __init__(self) -> None:
-        self._width = 0  # number of counters
-        # One item for each sample: indices and values of its nonzero counters, its rows, and its values for `sync`.
-        self._indices: list[Tensor] = []
-        self._values: list[Tensor] = []
-        self._rows: list[Tensor] = []
-        self._others: list[list[Any]] = []
+        self._counter_count = 0  # number of the metric's counters
+        # Each list has an item per sample.
+        self._counter_indices: list[Tensor] = []  # of the counters that aren't 0
+        self._counter_values: list[Tensor] = []  # of the same counters
+        self._rows: list[Tensor] = []  # the metric's `rows`
+        self._synced_values: list[list[Any]] = []  # other state, which the metric's `sync` gathers from the ranks
 
     def add(self, metric: Metric) -> None:
         """Record the state of a metric that was updated only with the next sample."""
         counters = metric.counters.detach().cpu().flatten()
-        self._width = len(counters)
+        self._counter_count = len(counters)
         nonzero = counters.nonzero().flatten()
-        self._indices.append(nonzero)
-        self._values.append(counters[nonzero])
+        self._counter_indices.append(nonzero)
+        self._counter_values.append(counters[nonzero])
         self._rows.append(metric.rows.detach().cpu())
         synced_values: list[Any] = []
 
@@ -65,20 +65,20 @@ class StateRecorder:
             return [value]
 
         metric.sync(gather)
-        self._others.append(synced_values)
+        self._synced_values.append(synced_values)
 
     def pack(self) -> PackedStates:
         """Return the recorded states of all samples in the form that is stored in a file."""
-        counts = torch.tensor([0, *map(len, self._indices)], dtype=torch.int64)
+        counts = torch.tensor([0, *map(len, self._counter_indices)], dtype=torch.int64)
         nonempty = [rows for rows in self._rows if len(rows)]
         return PackedStates(
-            width=self._width,
+            width=self._counter_count,
             indptr=counts.cumsum(0),
-            indices=torch.cat([torch.empty(0, dtype=torch.int64), *self._indices]),
-            values=torch.cat([torch.empty(0, dtype=torch.float64), *self._values]),
+            indices=torch.cat([torch.empty(0, dtype=torch.int64), *self._counter_indices]),
+            values=torch.cat([torch.empty(0, dtype=torch.float64), *self._counter_values]),
             rows=torch.cat(nonempty) if nonempty else torch.empty((0, 0), dtype=torch.float64),
             row_counts=torch.tensor([len(rows) for rows in self._rows], dtype=torch.int64),
-            others=self._others if any(self._others) else [],
+            others=self._synced_values if any(self._synced_values) else [],
         )
 
 

@@ -89,17 +89,22 @@ def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
 
 
 def _describe_origin(reviewed: ReviewedData) -> str:
-    """Describe in a sentence which samples the predictions cover, and which models made them."""
+    """Describe in a sentence which samples the predictions cover, and which models made them.
+
+    Of one evaluation, the sentence names the run, the splits and the number of training samples. Of several, it only
+    counts the runs, and adds that there are no training samples if that is so.
+    """
     samples = counted(len(reviewed.samples), "sample")
     training_count = int((~reviewed.held_out).sum())
-    if len(reviewed.evaluations) > 1:
-        runs = len({each.evaluation.run for each in reviewed.evaluations})
-        note = "" if training_count else ", none of which was in the training of the run that predicted it"
-        return f"Predictions of {counted(runs, 'run')} for {samples}{note}."
-    name = reviewed.evaluations[0].evaluation.run
-    splits = ", ".join(sorted({sample.split for sample in reviewed.samples}))
-    note = f"{training_count:,} of which were" if training_count else "none of which was"
-    return f"Predictions of {name} for {samples} ({splits}), {note} in its training."
+    if len(reviewed.evaluations) == 1:
+        name = reviewed.evaluations[0].evaluation.run
+        splits = ", ".join(sorted({sample.split for sample in reviewed.samples}))
+        number_in_training = f"{training_count:,} of which were" if training_count else "none of which was"
+        return f"Predictions of {name} for {samples} ({splits}), {number_in_training} in its training."
+    runs = counted(len({each.evaluation.run for each in reviewed.evaluations}), "run")
+    if training_count:
+        return f"Predictions of {runs} for {samples}."
+    return f"Predictions of {runs} for {samples}, none of which was in the training of the run that predicted it."
 
 
 def _select_worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:

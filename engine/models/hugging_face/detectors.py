@@ -38,7 +38,7 @@ class HubDetector(HubModel):
     def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each divided by the number of its images.
 
-        The losses are sums over the objects in these images. transformers divides these sums by the number of objects
+        Those in `_COEFFICIENTS` are multiplied by coefficients in the model's configuration. The losses are sums over the objects in these images. transformers divides these sums by the number of objects
         times the number of query groups. This division is undone.
         """
         labels = self.convert_to_labels(inputs, self.convert_to_objects(targets))
@@ -47,8 +47,14 @@ class HubDetector(HubModel):
         object_count = sum(len(image_labels["boxes"]) for image_labels in labels)
         library_divisor = max(object_count * query_groups, 1)
         factor = library_divisor / query_groups / len(inputs)  # the query groups are averaged
-        coefficients = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in sums}
-        return {name: loss * coefficients[name] * factor for name, loss in sums.items()}
+        return {name: loss * self._get_coefficient(name) * factor for name, loss in sums.items()}
+
+    def _get_coefficient(self, loss_name: str) -> float:
+        """Return the coefficient of a loss in the model's configuration, or 1 if there is none (see `_COEFFICIENTS`)."""
+        if loss_name not in _COEFFICIENTS:
+            return 1.0
+        coefficient: float = getattr(self.config, f"{_COEFFICIENTS[loss_name]}_coefficient", 1.0)
+        return coefficient
 
     def loss_units(self, targets: Tensor) -> Tensor:
         return count_objects(targets)

@@ -411,13 +411,14 @@ class CustomMetric(Metric):
         """Return the metrics in the task's order, followed by the mean loss, by metric id, or {} without samples."""
         if not len(self.rows):
             return {}
-        values = self._loaded.summarize(self.rows[:, 1:], self._metrics)
+        losses, sample_values = self.rows[:, 0], self.rows[:, 1:]
+        values = self._loaded.summarize(sample_values, computed=self._metrics)  # all metrics but those of torchmetrics
         for name, metric in self._metrics.items():
             value = self._loaded.compute_metric(name, metric)
             if math.isfinite(value):  # a correlation of constant values, for example, is undefined
                 values[name] = value
         ordered = {entry.id: values[entry.id] for entry in self._loaded.task.metrics if entry.id in values}
-        return ordered | {LOSS_METRIC.id: float(self.rows[:, 0].mean())}
+        return ordered | {LOSS_METRIC.id: float(losses.mean())}
 
 
 class CustomObjective(Objective):

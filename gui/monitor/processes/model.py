@@ -197,13 +197,13 @@ class ProcessModel(QAbstractItemModel):
         `key` is the key of the row of `node`, or None for the root. `rows_by_parent` contains all rows by the key of
         their parent.
         """
-        by_key = {line.key: line for line in rows_by_parent.get(key, [])}
-        for row in reversed(range(len(node.children))):
-            if _key(node.children[row]) not in by_key:
-                self._remove(node, row)
+        by_key = {row.key: row for row in rows_by_parent.get(key, [])}
+        for index in reversed(range(len(node.children))):
+            if _key(node.children[index]) not in by_key:
+                self._remove(node, index)
         present = {_key(child): child for child in node.children}
-        self._append_children(node, [line for line in by_key.values() if line.key not in present])
-        changed = [row for row, child in enumerate(node.children) if child.line != by_key[_key(child)]]
+        self._append_children(node, [row for row in by_key.values() if row.key not in present])
+        changed = [index for index, child in enumerate(node.children) if child.line != by_key[_key(child)]]
         for child in node.children:
             child.line = by_key[_key(child)]
         if changed:  # one signal for the whole range is cheaper than one per row

@@ -181,9 +181,10 @@ class ClassMetricsView(QWidget):
         """Open a dialog for a CSV file, and call `save` with its path. `content` is part of the suggested name."""
         choose_target(self, tr("Save as CSV"), add_timestamp(f"{content}.csv"), save)
 
-    def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
+    def _lay_out(self, above_matrix: tuple[QWidget, ...]) -> None:
+        """Lay out the view. The widgets `above_matrix` are in the same area as the confusion matrix."""
         self._matrix_area = QWidget()
-        matrix_layout = vbox(*parts, self.cell, (scroll_panel(self.matrix), 1), spacing=4, margins=(6, 6, 0, 0))
+        matrix_layout = vbox(*above_matrix, self.cell, (scroll_panel(self.matrix), 1), spacing=4, margins=(6, 6, 0, 0))
         self._matrix_area.setLayout(matrix_layout)
         self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)

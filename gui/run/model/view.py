@@ -100,9 +100,10 @@ class ModelView(QWidget):
             )
 
     def _show_list(self, run: RunFolder, chosen: str, found: _FoundEvaluations) -> None:
-        """Show the evaluations that were found for `run`, or the form if there are none.
+        """Show the evaluations that were found for `run`. Does nothing if another run is shown now.
 
-        `chosen` is the folder of the evaluation to select, or "" to keep the selection.
+        `chosen` is the folder of the evaluation to select, or "" to keep the selection. If `show_mistakes` has requested
+        the samples, they are shown, too.
         """
         if run is not self._run:
             return
@@ -118,16 +119,21 @@ class ModelView(QWidget):
         has_changed = previous_folders != [saved.folder for saved in found.evaluations]
         self._evaluations = found.evaluations
         self.form.set_has_results(bool(found.evaluations))
-        if self.pages.is_working:
-            self.pages.setCurrentIndex(WORKING)
-        elif not found.evaluations:
-            self.pages.setCurrentIndex(FORM)
-        elif is_first or chosen or has_changed:
-            self.bar.show_list(found.evaluations, chosen)  # `_open` then reads the selected one
-        elif self.pages.currentIndex() == READING:
-            self.pages.setCurrentIndex(RESULT)
+        if found.evaluations and not self.pages.is_working and (is_first or chosen or has_changed):
+            self.bar.show_list(found.evaluations, chosen)  # `_open` then reads the selected one, and shows its page
+        else:
+            self._update_page()
         if self._samples_due == "when_read" and not self.pages.is_working:  # requested before they were read
             self._show_samples(found)
+
+    def _update_page(self) -> None:
+        """Show the running evaluation, the form if there are no evaluations, or the open one after it was reloaded."""
+        if self.pages.is_working:
+            self.pages.setCurrentIndex(WORKING)
+        elif not self._evaluations:
+            self.pages.setCurrentIndex(FORM)
+        elif self.pages.currentIndex() == READING:
+            self.pages.setCurrentIndex(RESULT)
 
     def _show_samples(self, found: _FoundEvaluations) -> None:
         """Show the samples of the open evaluation. If no evaluation was `found`, start one, and show them later."""

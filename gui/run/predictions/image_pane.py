@@ -87,7 +87,7 @@ class Zoom(QObject):
     Attributes:
         factor: Magnification relative to an image that fits the pane.
         center: Center of the visible part, as fractions of the image's width and height.
-        direction: Direction from which point clouds are seen.
+        view_direction: Direction from which point clouds are seen.
     """
 
     changed = Signal()
@@ -95,17 +95,17 @@ class Zoom(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.factor = 1.0
-        self.center = QPointF(0.5, 0.5)
-        self.direction = Direction()
+        self.center = QPointF(0.5, 0.5)  # as fractions of the image's sides
+        self.view_direction = Direction()
 
     @property
     def is_changed(self) -> bool:
         """True if the images are magnified, or if the direction of view has changed."""
-        return self.factor > 1 or self.direction != Direction()
+        return self.factor > 1 or self.view_direction != Direction()
 
     def set_direction(self, direction: Direction) -> None:
         """Set the direction from which point clouds are seen."""
-        self.direction = direction
+        self.view_direction = direction
         self.changed.emit()
 
     def set(self, factor: float, center: QPointF) -> None:
@@ -128,7 +128,7 @@ class Zoom(QObject):
 
     def reset(self) -> None:
         """Show the full images, and point clouds from their initial direction."""
-        self.direction = Direction()
+        self.view_direction = Direction()
         self.set(1.0, QPointF(0.5, 0.5))
 
 
@@ -178,8 +178,8 @@ class ImagePane(QWidget):
         description = self._description
         if self._cloud is not None:
             side = round(min(self._inner_rect().width(), self._inner_rect().height()) * self.devicePixelRatioF())
-            self._image = self._cloud.draw(self._zoom.direction, max(_MIN_CLOUD_SIDE, side))
-            description = f"{description}. {self._zoom.direction}"
+            self._image = self._cloud.draw(self._zoom.view_direction, max(_MIN_CLOUD_SIDE, side))
+            description = f"{description}. {self._zoom.view_direction}"
         self.setAccessibleDescription(description)
         self.update()
 
@@ -269,7 +269,7 @@ class ImagePane(QWidget):
         moved = event.position() - self._drag_start
         if self.has_cloud:
             self._drag_start = event.position()
-            self._zoom.set_direction(self._zoom.direction.after_drag(moved.x(), moved.y()))
+            self._zoom.set_direction(self._zoom.view_direction.after_drag(moved.x(), moved.y()))
             return
         if self._zoom.factor == 1.0:  # the full image is visible
             if moved.manhattanLength() >= QApplication.startDragDistance():
@@ -303,7 +303,7 @@ class ImagePane(QWidget):
             self._zoom.reset()
         elif has_shift and key in pans:
             self._zoom.pan(pans[Qt.Key(key)])
-        elif self.has_cloud and (direction := self._zoom.direction.after_key(event)) is not None:
+        elif self.has_cloud and (direction := self._zoom.view_direction.after_key(event)) is not None:
             self._zoom.set_direction(direction)
         else:
             super().keyPressEvent(event)

@@ -90,7 +90,7 @@ def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
     assert panes[0].accessibleDescription() == "trees. Turned by 0°, tilted by 40°"
     before = [pane.grab().toImage() for pane in panes]
     drag(panes[0], QPoint(60, 60), QPoint(120, 60))
-    assert zoom.direction == Direction(30, 40)
+    assert zoom.view_direction == Direction(30, 40)
     assert all(pane.grab().toImage() != image for pane, image in zip(panes, before, strict=True))
     QTest.keyClick(panes[1], Qt.Key.Key_Up)
     assert panes[0].accessibleDescription() == "trees. Turned by 30°, tilted by 30°"

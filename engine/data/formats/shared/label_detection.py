@@ -194,40 +194,56 @@ def _make_detections(groups: Sequence[TableGroup], broken: tuple[UnusableFile, .
     alternative detections. `broken` are the errors for unreadable tables, which all detections contain.
     """
     # The path makes the order unique.
-    groups = sorted(groups, key=lambda group: (_rank(group), group.files[0].table.path))
-    best = groups[0]
-    combined, splits = [best], _find_splits(best)
-    for group in groups[1:]:
-        if best.has_splits and _continues(group, best) and splits.isdisjoint(_find_splits(group)):
-            combined.append(group)
-            splits |= _find_splits(group)
-    alternatives = [group for group in groups if _rank(group) == _rank(best) and group not in combined]
-    for groups_to_use in [combined, *([group] for group in alternatives)]:
-        main, *others = groups_to_use
+    ranked = sorted(groups, key=lambda group: (_rank(group), group.files[0].table.path))
+    combined = _combine_splits(ranked)
+    alternatives = [group for group in ranked if _rank(group) == _rank(ranked[0]) and group not in combined]
+    for used_groups in [combined, *([group] for group in alternatives)]:
+        first, *others = used_groups
         # Next to tables of splits, tables without a split are not used.
-        files = [file for file in main.files if file.split] or main.files
-        unused = [file for group in groups if group not in groups_to_use for file in group.files]
-        unused += [file for file in main.files if file not in files]
-        main = replace(main, files=files)
-        other_labelings = [(group, group.labelings[0]) for group in others]
+        files = [file for file in first.files if file.split] or first.files
+        unused = [file for group in ranked if group not in used_groups for file in group.files]
+        unused += [file for file in first.files if file not in files]
+        main = replace(first, files=files)
         against_tables = _find_evidence_against(main, others, tree)
         for labeling in main.labelings:
             against = (*against_tables, *_find_evidence_of_measures(main, labeling))
-            variant = [format_table_path(files[0].table, tree)] if alternatives else []
-            if len(main.labelings) > 1 and labeling.listed is not None:
-                variant.append(printable(files[0].table.head[labeling.listed]))
             chosen = ChosenTables(
-                ((main, labeling), *other_labelings), tuple(file.table.path for file in unused), broken
+                ((main, labeling), *((group, group.labelings[0]) for group in others)),
+                tuple(file.table.path for file in unused),
+                broken,
             )
             yield Detection(
                 _find_kinds(chosen),
                 _rate_confidence(main, labeling) if not against else Confidence.WEAK,
                 tuple(_describe_evidence(tree, group, each) for group, each in chosen.groups),
                 against,
-                variant="/".join(filter(None, variant)),
+                variant=_name_variant(main, labeling, tree, name_table=bool(alternatives)),
                 source=chosen,
                 obvious=labeling.is_unambiguous and not against,
             )
+
+
+def _combine_splits(ranked: Sequence[TableGroup]) -> list[TableGroup]:
+    """Return the first of the `ranked` groups, and those that continue it with other splits.
+
+    A group with a split that an earlier one contains is left out.
+    """
+    best = ranked[0]
+    combined, splits = [best], _find_splits(best)
+    for group in ranked[1:]:
+        if best.has_splits and _continues(group, best) and splits.isdisjoint(_find_splits(group)):
+            combined.append(group)
+            splits |= _find_splits(group)
+    return combined
+
+
+def _name_variant(group: TableGroup, labeling: Labeling, tree: Tree, *, name_table: bool) -> str:
+    """Return a name that distinguishes a detection from those of other tables (`name_table`) and other label columns."""
+    table = group.files[0].table
+    names = [format_table_path(table, tree)] if name_table else []
+    if len(group.labelings) > 1 and labeling.listed is not None:
+        names.append(printable(table.head[labeling.listed]))
+    return "/".join(filter(None, names))
 
 
 def _rate_confidence(group: TableGroup, labeling: Labeling) -> Confidence:

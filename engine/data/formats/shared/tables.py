@@ -298,15 +298,28 @@ def _begins_records(text: str) -> bool:
     `text` is the beginning of the file.
     """
     start = text.lstrip()
-    if start.startswith("["):
-        keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
-        names = {normalize_name(key) for key in keys}
-        # Records with only these keys list something else, such as classes or licenses, although all are FILE_COLUMNS.
-        may_name_images = not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"}
-        return may_name_images and names.isdisjoint(_SHAPES)
-    first_key = re.match(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:', start)
-    is_of_stylegan = re.match(r'\{\s*"labels"\s*:\s*\[\s*\[', start) is not None  # {"labels": [["a.png", 3], …]}
-    return is_of_stylegan or (first_key is not None and is_image(first_key[1]))
+    return _begins_list_of_images(start) if start.startswith("[") else _begins_mapping_of_images(start)
+
+
+def _begins_list_of_images(text: str) -> bool:
+    """Return True if a JSON list may contain an object for each image. `text` is its beginning.
+
+    Objects with the keys in `_SHAPES` are not rows of a table.
+    """
+    end = text.find("}")  # of the first object
+    first_object = text[: end + 1] if end >= 0 else text[:4096]
+    names = {normalize_name(key) for key in re.findall(r'"([^"\\]{1,40})"\s*:', first_object)}
+    # Records with only these keys list something else, such as classes or licenses, although all are FILE_COLUMNS.
+    may_name_images = not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"}
+    return may_name_images and names.isdisjoint(_SHAPES)
+
+
+def _begins_mapping_of_images(text: str) -> bool:
+    """Return True if a JSON object may map images to labels, or has StyleGAN's list of them. `text` is its beginning."""
+    if re.match(r'\{\s*"labels"\s*:\s*\[\s*\[', text):  # StyleGAN: {"labels": [["a.png", 3], …]}
+        return True
+    first_key = re.match(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:', text)
+    return first_key is not None and is_image(first_key[1])
 
 
 def _parse_json(path: str, text: str) -> Table | None:

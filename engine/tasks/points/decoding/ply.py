@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -69,12 +68,35 @@ def _read_header(path: str) -> tuple[Head, bool]:
     """Return the header of a PLY file, and True if its points are written as text. Raises Unfit."""
     with open_regular(path) as stream:
         content, file_bytes = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    line_end = re.match(rb"ply(\r\n|\r|\n)", content)
-    lines = iter(content.split(line_end[1]) if line_end is not None else ())
-    header_lines = takewhile(lambda line: line.strip() != b"end_header", lines)
-    header = [line.decode("ascii", "replace").split() for line in header_lines]
-    if next(lines, None) is None:  # the end of the header is missing
+    elements, is_text = _parse_elements(_split_header(content))
+    if sum(element.compute_min_bytes(is_text=is_text) for element in elements) > file_bytes:
+        raise Unfit("it is truncated")
+    points = next((element for element in elements if element.name == "vertex"), _Element("vertex", 0, []))
+    field_of = find_fields([name for _, name in points.properties])
+    if not {"x", "y", "z"} <= field_of.keys():
+        raise Unfit("its points have no x, y and z")
+    return Head(points.item_count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
+
+
+def _split_header(content: bytes) -> list[list[str]]:
+    """Return the words of each line in the header of a PLY file that begins with `content`.
+
+    Raises Unfit if `content` doesn't contain a complete header.
+    """
+    line_end = re.match(rb"ply(\r\n|\r|\n)", content)  # the file type, and the line ending of the header
+    lines = content.split(line_end[1]) if line_end is not None else []
+    end = next((index for index, line in enumerate(lines) if line.strip() == b"end_header"), None)
+    # A header's last line ends, too, so that another item follows it in `lines`.
+    if end is None or end + 1 == len(lines):
         raise Unfit("it is empty" if not content else "it is not a PLY file")
+    return [line.decode("ascii", "replace").split() for line in lines[:end]]
+
+
+def _parse_elements(header: list[list[str]]) -> tuple[list[_Element], bool]:
+    """Return the elements in a header, given as the words of its lines, and True if they are written as text.
+
+    Raises Unfit.
+    """
     is_text = True
     elements: list[_Element] = []
     for line in header:
@@ -87,13 +109,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
                 raise Unfit("its header gives counts that are not numbers")
             case ["property", *type_words, name] if elements:
                 elements[-1].properties.append((type_words, name))
-    if sum(element.compute_min_bytes(is_text=is_text) for element in elements) > file_bytes:
-        raise Unfit("it is truncated")
-    points = next((element for element in elements if element.name == "vertex"), _Element("vertex", 0, []))
-    field_of = find_fields([name for _, name in points.properties])
-    if not {"x", "y", "z"} <= field_of.keys():
-        raise Unfit("its points have no x, y and z")
-    return Head(points.item_count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
+    return elements, is_text
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
