@@ -188,7 +188,10 @@ def check_pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _check_weights(folder: str | None) -> Finding:
-    """Return a finding about the pretrained weights in torch's cache `folder`, or about none if it is None."""
+    """Return a finding that lists the cached pretrained weights.
+
+    `folder` is torch's cache. If it is None or has no weights, the finding says that none are cached.
+    """
     cached = sorted(Path(folder, "checkpoints").glob("*.pth")) if folder else []
     if not cached:
         return Finding("limited", "Pretrained weights", "none are cached; they are downloaded when first used")

@@ -388,7 +388,10 @@ def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
 
 
 def load_values(path: Path, field: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the field values in a `job.toml` by field name. If it can't be read, return a problem with `field`."""
+    """Return the field values in a `job.toml` by field name, and the problems in it.
+
+    A file that can't be read has no values, and one problem, which is shown at `field`.
+    """
     table, problem = read_toml(path, field)
     return ({}, [problem]) if problem else values_from_table(table)
 

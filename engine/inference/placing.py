@@ -148,7 +148,7 @@ def _paste_mask(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], hei
 
     `mask` holds probabilities [p, p] over `box`, which may extend beyond the image.
     """
-    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels extend beyond the box
+    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # pixels of the mask at its sides extend beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (
         int(min(limit, math.ceil(edge))) for edge, limit in zip(box[2:] + margin, (width, height), strict=True)

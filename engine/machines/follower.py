@@ -77,10 +77,10 @@ class Follower:
         return self._exit_code
 
     def _poll_link(self) -> None:
-        """Connect to the other machine once it is time for the next attempt.
+        """Connect to the other machine once it is time for the next attempt, unless another follower has the lock.
 
-        If there is a connection, close it if the machine counts as lost or has sent no state of the run within
-        `START_S`.
+        If there is a connection, close it if the machine counts as lost. Also close it if no state of the run has
+        arrived within `START_S` of the connection or the last chunk of the log.
         """
         link = self._link
         if link is None:

@@ -33,7 +33,11 @@ _CHUNK_BYTES = 1 << 16
 
 
 def relay(name: str) -> int:
-    """Send the log of run `name` to one follower, and return the exit code."""
+    """Send the log of run `name` over standard output to the follower that has started this process through ssh.
+
+    If there is no such run, reports this and returns the exit code 1. Otherwise, the process exits when the follower
+    disconnects.
+    """
     link = SupervisorLink()
     linux.name_process("footplate-relay")
     for number in (signal.SIGHUP, signal.SIGINT):

@@ -144,9 +144,10 @@ def adapt_to_image_sizes(model: LoadableDetector, job: Job, size: int) -> None:
 
 
 def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:
-    """Load the weights that the job starts from, mark the model's heads, and return the model in training mode.
+    """Load the weights that the job starts from, and return the model in training mode.
 
-    Raises TaskError.
+    Marks the model's heads, and freezes the other modules if the job asks for it (see `set_heads`). Raises TaskError if
+    the weights can't be read.
     """
     initial = weights.read_initial(job, job.model.name)
     if initial is not None:

@@ -86,7 +86,7 @@ def assign_to_blocks(sizes: Sequence[int]) -> tuple[list[int], list[_BlockPositi
 
     Return the sizes of the blocks and the positions of the tensors. The largest tensors are assigned first, each to the
     first block with enough room. The size of a block is a power of two. A new block is at most as large as all
-    remaining tensors, unless its first tensor needs more.
+    remaining tensors and as `BLOCK_BYTES`, unless its first tensor needs more. Sizes must not be 0.
     """
     blocks: list[int] = []
     used_bytes: list[int] = []

@@ -164,7 +164,10 @@ def _read_boot_number() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Return True if a process with this `process_start` ran before the machine last booted. False if unknown."""
+    """Return True if a process started before the machine last booted. `start_time` is a result of `process_start`.
+
+    Returns False on other systems than Linux, where this is unknown.
+    """
     return sys.platform == "linux" and int(start_time // _MAX_UPTIME_S) != _read_boot_number()
 
 

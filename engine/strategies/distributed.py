@@ -38,7 +38,7 @@ class Distributed(Strategy):
     control: dist.ProcessGroup
 
     def setup(self) -> None:
-        """Connect to the other ranks, over NCCL between GPUs and over gloo between hosts (`control`).
+        """Connect to the other ranks: over NCCL on GPUs or gloo on CPUs, and over the gloo group `control`.
 
         Checks the links between the GPUs. Sets environment variables so that local runs only use the loopback
         interface.
@@ -75,7 +75,8 @@ class Distributed(Strategy):
         the strategy shards parameters or splits layers, "shard" is present even with one rank.
 
         `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension
-        `name`. All ranks call this together, once.
+        `name`. If all ranks are on one machine, the sockets of gloo groups accept only processes of this user. All ranks
+        call this together, once.
         """
         always = {"shard"} if self.entry.shards_parameters or self.entry.splits_layers else set()  # FSDP needs it
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}

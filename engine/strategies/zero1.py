@@ -75,7 +75,10 @@ class ShardedOptimizer(DataParallelProcesses):
         self.profiler.mark("communication")
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Sum `value` over all ranks, which together update every parameter once."""
+        """Return the sum of `value` over all ranks. Each rank computes it from the parameters that it updates.
+
+        All ranks call this together.
+        """
         summed = value.to(self.device, copy=True)
         dist.all_reduce(summed)
         return summed.to(value.device)

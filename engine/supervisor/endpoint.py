@@ -43,7 +43,7 @@ class Endpoint:
 
         They can't if the socket's file was replaced or removed, as it is after a logout.
         """
-        if self._path is None:
+        if self._path is None:  # the address is not a file
             return True
         try:
             return self._path.lstat().st_ino == self._inode

@@ -222,10 +222,10 @@ def _create_oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _shrink_microbatches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many microbatches, or with another valid number of up to four times as many.
+    """Return the job with more microbatches, or None if no tried number is valid.
 
-    Numbers from twice as many on are tried first, then smaller ones. Returns None if no number is valid. For strategies
-    without a pipeline, microbatches are those of gradient accumulation.
+    With n microbatches so far, the numbers 2n, 2n + 1, …, 4n are tried first, and then 2n - 1, 2n - 2, …, n + 1. For
+    strategies without a pipeline, microbatches are those of gradient accumulation.
     """
     field, count = "accumulation", job.training.accumulation
     if strategy.has_schedule:

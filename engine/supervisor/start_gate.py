@@ -128,7 +128,7 @@ class StartGate:
         """Check if the run's GPUs are usable, and set `_is_gpu_check_done` if they are.
 
         `waited_s` is the time since the run got its slot. Problems after `GPU_PROBLEM_S` set `failure`. GPUs whose state
-        is unknown after `GPU_STATE_S` count as usable. Until then, the check is repeated.
+        is unknown after `GPU_STATE_S` count as usable. In all other cases, the check is repeated.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"

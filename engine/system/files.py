@@ -61,8 +61,11 @@ def iterate_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _open_descriptor(path: str, _flags: int) -> int:
-    """Open a regular file. It is an `opener` for `open` that raises OSError for files of other types, too."""
+    """Open a regular file for reading. It is an `opener` for `open`, whose flags it ignores.
+
+    Raises OSError, also for files of other types.
+    """
     try:
-        return open_descriptor(path, may_grow=True)
+        return open_descriptor(path, may_grow=True)  # a file that is empty now may be a log that is being written
     except UnusableFile as error:
         raise OSError(errno.EINVAL, str(error), path) from None

@@ -69,7 +69,7 @@ class EvaluatedMetrics:
 
 @dataclass
 class Intervals:
-    """Confidence intervals of metrics by metric id, and of the values of each class by the title of their column."""
+    """Confidence intervals of metrics by id, and those in the columns of the table of classes by the column's title."""
 
     measures: Mapping[str, Interval] = field(default_factory=dict)
     per_class: Mapping[str, Sequence[Interval | None]] = field(default_factory=dict)

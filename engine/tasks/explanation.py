@@ -34,7 +34,8 @@ def create_class_targets(
 ) -> list[Target]:
     """Create a target from the logit of each requested class or, if none is requested, of the most probable class.
 
-    `logits` and `probabilities` are [C], and `requested` are class numbers. The scores are the probabilities.
+    `logits` and `probabilities` are [C], and `requested` are class numbers. The score of a target is the probability of
+    its class.
     """
     numbers = requested or [int(probabilities.argmax())]
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]

@@ -189,7 +189,10 @@ def _explain_nondeterminism(text: str) -> str:
 
 
 def _explain_strategy_error(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Explain an error about an unmet requirement of a strategy, or a lost connection. Return "" for other errors."""
+    """Explain an error about an unmet requirement of a strategy, or a lost connection. Return "" for other errors.
+
+    `where` describes the work that failed, such as "at step 7".
+    """
     text = str(error)
     for phrase, explanation in _RULES:
         if phrase in text:

@@ -92,7 +92,7 @@ class DevicesDock(QObject):
         is_narrow = self._window.width() < theme.scale_pixels(_FOLDED_BELOW)
         if is_narrow != self._is_narrow:
             self._is_narrow = is_narrow
-            self.restore()
+            self.restore()  # hides the panel while `_is_narrow` is True
 
     def eventFilter(self, window: QObject, event: QEvent) -> bool:
         """Hide or restore the panel when the width of the window changes."""

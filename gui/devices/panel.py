@@ -266,7 +266,10 @@ class MachineDevices(QWidget):
         self._update_check_boxes()
 
     def _arrange(self, gpus: list[Gpu]) -> None:
-        """Create and remove rows so that they match `gpus` in their order, above the CPU's row."""
+        """Create and remove rows so that they match `gpus` in their order, above the CPU's row.
+
+        New GPUs get colors, and are checked if they were selected before they had a row.
+        """
         self._gpus = gpus
         uuids = tuple(gpu.uuid for gpu in gpus)
         if uuids == self.gpu_uuids:

@@ -300,7 +300,10 @@ def _format_estimate(estimate: Estimate | None) -> str:
 
 
 def describe_model(row: OfferedModel) -> str:
-    """Return a line with the facts about a model that don't fit into its row."""
+    """Return a line with more facts about a model than its row shows, such as its parameters and its license.
+
+    For a model of a package that isn't installed, return the command that installs the package.
+    """
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
     entry = row.entry

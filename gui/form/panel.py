@@ -108,7 +108,10 @@ class JobPanel(JobSignals):
         self.form.set_report(report)
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
-        """Show the problems that prevented a trial next to the fields of the current form."""
+        """Show `problems` as warnings next to the fields of the current form, until the next edit.
+
+        They have prevented a trial of the finder for the learning rate or the batch size, for example.
+        """
         self.form.set_warnings(problems)
 
     def set_devices(self, devices: tuple[str, ...]) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Effects(QObject):
     """Controller that applies the preferences, at the start and when they change.
 
-    Theme, units and form defaults are applied immediately, and the settings of the pages from `add_workspace` on.
+    The constructor applies the theme, the units and the form's default recipe. All other preferences are applied by
+    `add_workspace`, and whenever they change from then on.
     """
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
@@ -38,9 +39,9 @@ class Effects(QObject):
         preferences.changed.connect(self._on_changed)
 
     def add_workspace(self, workspace: Workspace) -> None:
-        """Apply the settings for the parts of `workspace`, which are created after the first paint of the window.
+        """Apply the preferences for the parts of `workspace`, now and whenever they change.
 
-        From now on, changes of these settings are applied, too.
+        The workspace is created after the first paint of the window, and therefore later than this controller.
         """
         self._workspace = workspace
         preferences, bar = self._preferences, workspace.monitor.bar

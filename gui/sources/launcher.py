@@ -217,7 +217,7 @@ def with_absolute_paths(job: Job) -> Job:
 
 
 def make_creation_problem(error: OSError) -> Problem:
-    """Return a problem that explains an error while a run was being created."""
+    """Return a problem that explains an error that occurred while a run was being created."""
     path = str(error.filename or paths.runs_folder())
     elsewhere = tr("set FOOTPLATE_HOME to another folder")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -59,7 +59,7 @@ class NotesWriter(QObject):
         """Emit the run with its new notes, and write the next ones."""
         # The run may have changed or been removed while its notes were written.
         run = self._find(self._written_run.run_id) if self._written_run is not None else None
-        self._flight.request()
+        self._flight.request()  # writes the next change
         if run is not None:
             self.written.emit(
                 msgspec.structs.replace(

@@ -219,15 +219,18 @@ def read_executions(run: RunFolder) -> list[Execution]:
 
 
 def _find_offsets(log: IO[bytes]) -> list[int]:
-    """Return the byte offset of the first event of each execution."""
+    """Return the byte offset of the first event of each execution.
+
+    The log is searched for `_BEGINNING`, which is a line break and the beginning of such an event's line.
+    """
     offsets, start, remainder = [0], 0, b""
     while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
         text = remainder + chunk
         position = text.find(_BEGINNING)
         while position >= 0:
-            offsets.append(start + position + 1)
+            offsets.append(start + position + 1)  # after the line break
             position = text.find(_BEGINNING, position + 1)
-        remainder = text[1 - len(_BEGINNING) :]  # may contain the start of a tag that the next chunk completes
+        remainder = text[1 - len(_BEGINNING) :]  # may contain the start of a `_BEGINNING` that the next chunk completes
         start += len(text) - len(remainder)
     return offsets
 

@@ -96,10 +96,10 @@ class RunList(QObject):
         self._timer.setInterval(round(1000 * seconds))
 
     def change_folder(self) -> None:
-        """Read the runs in the folder that has just been set, instead of the previous one."""
+        """Read the runs in the new runs folder, which the user has just chosen, instead of the previous one."""
         self._reader.cancelled.set()
-        self._reader = _Reader(self.found)
-        self._flight.abandon()
+        self._reader = _Reader(self.found)  # the previous one remains cancelled, and caches runs of the previous folder
+        self._flight.abandon()  # so that the new read starts immediately
         self.refresh()
 
     def refresh(self) -> None:
@@ -138,6 +138,7 @@ class _Reader:
     """
 
     def __init__(self, found: SignalInstance) -> None:
+        """Create a reader that emits the signal `found` with the new and changed runs while it reads."""
         self.cancelled = threading.Event()
         self._found = found
         self._index = RunIndex()

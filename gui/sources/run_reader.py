@@ -215,7 +215,8 @@ class LogReader:
 def _drop_implausible(events: list[AnyEvent], after: int) -> list[AnyEvent]:
     """Return the events with plausible numbers, in order. `after` is the number of the event before them.
 
-    Numbers rise by one from event to event. A larger jump is accepted only if the number after it is even higher.
+    Numbers rise by one from event to event. A larger jump is accepted if the number after it is even higher, or if
+    there is no event after it that could disprove it.
     """
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):

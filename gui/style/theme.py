@@ -202,6 +202,10 @@ class _ScaledSize(QObject):
     """Child object that scales a size of its parent widget when the text size changes."""
 
     def __init__(self, set_size: Callable[[int], object], pixels: int) -> None:
+        """Set the size. `set_size` is a bound method of the widget, which becomes the parent of this object.
+
+        This object is therefore deleted with the widget.
+        """
         super().__init__(set_size.__self__)  # type: ignore[attr-defined]
         self._set_size, self._pixels = set_size, pixels
         notifier.changed.connect(self._apply)

@@ -63,7 +63,7 @@ def test_resume_of_foreign_run_asks_first(foreign_job: Job, mark: Path) -> None:
 
 
 def test_supervisor_runs_no_foreign_program(foreign_job: Job, mark: Path, start_run: StartRun) -> None:
-    """Start the supervisor of a run from another machine directly, as the queue does."""
+    """Start a run's supervisor directly, as the queue does. It refuses a model file that this user hasn't allowed."""
     run = start_run(foreign_job)
     assert run.wait_for_end().outcome == "failed"
     (failed,) = run.list_events(Failed)

@@ -81,7 +81,7 @@ START = 1_700_000_000.0
 
 
 class PageVisit:
-    """Visitor of the window's pages, which makes them show `names`.
+    """Visit to the window's pages, each of which is made to show `names` as the names of runs, files and other things.
 
     `took` maps the name of each step to its CPU time in seconds.
     """

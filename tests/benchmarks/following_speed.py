@@ -1,8 +1,9 @@
 """Delay of a run's events on another machine: `python tests/benchmarks/following_speed.py` (as root).
 
-A CPU worker in a network namespace with an ssh server trains on the sample dataset. A client in this namespace and a
-client on the head receive the run's events at the same time, through the sockets that windows use, with the same clock.
-The output shows the delays of both clients. The client on the head may be at most 100 ms slower.
+Network namespaces simulate two machines. On the node, which has an ssh server, a CPU worker trains on the sample dataset.
+The head, as the user's machine, follows the run through ssh. A client on the node and a client of the head's follower
+receive the run's events at the same time, through the sockets that windows use, with the same clock. The output shows
+the delays of both clients. The client of the follower may be at most 100 ms slower.
 """
 
 from __future__ import annotations

@@ -84,7 +84,10 @@ class FixedSplitPipeline(Pipeline):
 
 
 class SplitTrial:
-    """Measurement of one model's split points, in one of two workers that perform the same steps."""
+    """Pipeline that measures the speed of a model with different split points.
+
+    Each of the two workers has one, for its stage. Both call the same methods in the same order.
+    """
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
         self.job = Job.from_fields(

@@ -181,9 +181,10 @@ def supervise(folder: str, worker: str) -> int:
 
 
 def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
-    """Run `job` once. Return the CPU time in seconds of each consumer, e.g. "channel" or "checkpoints".
+    """Run `job` once. Return the CPU seconds of the supervisor, the sampler, the worker, and parts of the worker.
 
-    `worker` names the worker function. If `reader`, a client reads the run's events.
+    The parts are "telling" (metrics), "channel" (the channel threads) and "checkpoints". `worker` is the name of the
+    worker function in this module. `run_silent_worker` measures no parts. If `reader`, a client reads the run's events.
     """
     run = create_run(job)
     command = [sys.executable, str(HERE), "--supervise", str(run.path), "--worker", worker]

@@ -23,7 +23,7 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 
 def make_small_job(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Make a job on the machine's GPU with at least four steps and without shown predictions.
+    """Make a job on the machine's GPU with at least four steps and without prediction images.
 
     `folder` is the folder for its dataset, and `fields` override fields of the job.
     """

@@ -104,7 +104,7 @@ class History:
                 self.best, self.best_epoch = event.best, event.best_epoch
 
     def checkpoints(self, folder: Path) -> tuple[str, ...]:
-        """Return the paths, relative to the run folder, of those checkpoints that exist in the folder."""
+        """Return the paths, relative to the run folder `folder`, of the run's checkpoints that still exist."""
         return tuple(path for path in self._checkpoints if (folder / path).exists())
 
     def _get_or_add_epoch(self, number: int) -> Epoch:

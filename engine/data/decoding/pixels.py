@@ -29,8 +29,9 @@ def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> 
     `bands` converts the bands of multi-band images to channels. Raises Unfit, and nearly any other exception, since
     decoders may raise anything for a broken file.
     """
-    levels = read_bands(content, bands) if bands is not None else None
+    levels = read_bands(content, bands) if bands is not None else None  # None for an ordinary image
     if levels is not None:
+        # The number of channels is the number of bands, except that a single band may be repeated.
         return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
     if channels not in (1, 3):  # the dataset consists of multi-band images, but this image is an ordinary one
         raise Unfit(f"it is not an image of {channels} bands, unlike most of the others")

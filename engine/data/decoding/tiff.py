@@ -83,11 +83,11 @@ class LearnedBands:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
-    """Learn how to convert multi-band images to 8-bit channels, with a description of the sample for messages.
+    """Learn how to convert multi-band images to 8-bit channels.
 
     The range of each band comes from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the
-    files. Returns None if `files` contains no multi-band images, if the sampled ones can't be read, or if all of them
-    are 8-bit images with opacity, which need no conversion.
+    files. Returns None if the sample contains no multi-band images, if they can't be read, or if all of them are 8-bit
+    images with an alpha channel, which need no conversion.
     """
     band_counts = {path: _count_multiple_bands(path) for path in sample_evenly(files, HEADERS)}
     usual_counts = Counter(count for count in band_counts.values() if count is not None).most_common(1)

@@ -81,7 +81,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         files.add(split, [found[path] for path in sorted(found)])
         files.problems += faults.problems()
     images = files.finish()
-    check_units(images, files.problems, anchor="center")
+    check_units(images, files.problems, anchor="center")  # changes the images, and adds problems
     return convert(kind, images, files.problems)
 
 

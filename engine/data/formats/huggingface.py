@@ -364,7 +364,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _make_shapes(objects: Any, names: Sequence[str], form: str, place: str, faults: list[str]) -> list[Shape]:
-    """Convert the boxes in a table cell to shapes. For each unusable box, `place` is appended to `faults`.
+    """Convert the boxes in a table cell, if there are any, to shapes. For each unusable one, `place` is added to `faults`.
 
     `names` are the class names by number, and `form` is the order of the numbers in a box (see `csv_boxes.Columns`).
     """

@@ -139,7 +139,10 @@ class AffinePlacement(NamedTuple):
 
 
 class ResizePlacement(NamedTuple):
-    """Placement after the model's images, which have the placement `before`, were resized to `size` pixels."""
+    """Placement of the model's images after they were resized.
+
+    `before` is their placement before this, and `size` is their new side in pixels.
+    """
 
     before: Placement
     size: int

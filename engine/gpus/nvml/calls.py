@@ -20,7 +20,7 @@ class GpuLost(Exception):  # noqa: N818 - describes the machine
 
 
 class Stopwatch:
-    """Stopwatch that adds up the duration of calls to NVML in `spent_s`. Its user resets this sum."""
+    """Stopwatch that adds up the duration of calls to NVML in `spent_s`. The caller resets this sum."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0

@@ -32,12 +32,15 @@ For that reading, the driver returns its entire buffer.
 class ProcessTable:
     """Processes on a GPU or MIG instance.
 
-    `host` looks up facts about a process by its id. If it is None, only process ids, kinds and GPU memory are reported.
-    For a MIG instance (`mig`), the SM utilization is unknown. Processes in an instance are not listed for the entire
-    GPU.
+    Processes in a MIG instance are not listed for the entire GPU.
     """
 
     def __init__(self, calls: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
+        """Create the table of a GPU, or of a MIG instance if `mig` is True.
+
+        `host` looks up facts about a process by its id. If it is None, only process ids, kinds and GPU memory are
+        reported, without the SM utilization. In a MIG instance, that is unknown.
+        """
         self._calls = calls
         self._host = host
         self._mig = mig

@@ -170,7 +170,11 @@ class QuantityReader:
         self._links.reset()
 
     def _read_slow(self, request: ReadRequest) -> Values:
-        """Read values that rarely change: limits and errors and, with details, modes and the PCIe link."""
+        """Read values that rarely change, and the memory temperature.
+
+        These are the power limit, the compute mode, error counts and, with details, modes and the PCIe link. If only
+        the basics are requested, only the power limit and the compute mode are read.
+        """
         limit_w = self._read_watts("nvmlDeviceGetEnforcedPowerLimit", lowest=1)
         if limit_w is None:
             limit_w = self._read_watts("nvmlDeviceGetPowerManagementLimit", lowest=1)
@@ -184,7 +188,7 @@ class QuantityReader:
         values |= self._read_error_counts()
         if request.details:
             values |= self._read_modes()
-        else:
+        else:  # with details, `_read_details` reads the memory temperature
             celsius = self._memory_temperature.read().get(MEMORY_TEMPERATURE)
             values["memory_temperature_c"] = drop_implausible(celsius, 1, MAX_C)
         return values

@@ -108,7 +108,8 @@ def _read_pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Nod
 def _count_nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
     """Return the number of direct NVLinks between two GPUs.
 
-    If there are none, return the number of links that both have to a switch, unless the switch separates them.
+    If there are none, return the smaller of their numbers of links to switches, or 0 if NVML reports that the switches
+    don't connect them. `links` has the active NVLinks of each GPU by NVML index.
     """
     direct = links[one.index].direct_to(other)
     if direct:

@@ -100,6 +100,7 @@ def write_example(folder: Path, model: TrainedModel, samples: ComparisonSamples,
     original = _read_first_image(samples.val, model.channels)
     if original is not None:
         return _write_png(folder, original)
+    # Write other samples as the model receives them.
     sample = export.to_input(samples.inputs[:1])[0].numpy()
     # An input called "images" takes pixels [n, h, w, C].
     if export.input_name == "images" and sample.shape[2] in (1, 3):

@@ -56,10 +56,11 @@ def draw_resample_weights(number: int, samples: int) -> Ints:
 def resample(
     samples: int, compute_values: Callable[[Ints], MetricValues], on_progress: Callable[[float], object]
 ) -> ResampledValues:
-    """Compute metrics for as many bootstrap resamples as time allows, by calling `compute_values(weights)` for each.
+    """Compute metrics for bootstrap resamples, by calling `compute_values(weights)` for each.
 
-    `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
-    fraction. With fewer than `MIN_SAMPLES` samples, there are no resamples.
+    `weights` say how often a resample contains each of the `samples` samples. There are at most `MAX_RESAMPLES`
+    resamples, and `MIN_RESAMPLES` of them are computed even if that takes longer than `MAX_RESAMPLING_S`. With fewer
+    than `MIN_SAMPLES` samples, there are none. `on_progress` receives the completed fraction.
     """
     results: list[MetricValues] = []
     started = time.monotonic()

@@ -132,7 +132,10 @@ def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renum
 
 
 def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Return a split in which the class c of a box is replaced by `numbers[c]`, without boxes of unknown classes."""
+    """Return a split in which the class c of a box is replaced by `numbers[c]`.
+
+    Boxes of unknown classes, for which this is `UNKNOWN`, are left out. The number of the model's `classes` isn't needed.
+    """
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))

@@ -50,9 +50,9 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pid: Process id of its supervisor.
         start_time: Start time of its supervisor, as in `SupervisorFile`.
         since: Time at which it entered the queue, in seconds since the epoch.
-        search: Name of its search, or "". Runs of the same search share the CPU.
+        search: Name of its search, or "". Runs of the same search don't wait for each other's device "cpu".
         position: Position in the queue, counted from 1, or None if the run has its devices.
-        held: True if the run keeps its position, but lets other runs overtake it.
+        held: True if the user holds the run. It doesn't start, and runs behind it don't wait for it.
         behind: Ids of the runs for which it waits.
     """
 

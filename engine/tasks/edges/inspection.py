@@ -39,7 +39,7 @@ _EDGE_COLOR = np.array([255, 64, 64], np.uint8)
 
 
 class _EdgeFacts(NamedTuple):
-    """Facts about the edges in an image, with the same meaning as in `AnnotatedEdges`."""
+    """Facts about the edges in an image. They are the properties of `AnnotatedEdges` with the same names."""
 
     edge_fraction: float
     is_inverted: bool

@@ -46,7 +46,7 @@ class RoadExtraction(ImageTask):
 
         Raises DatasetError if there is more than one kind of line, and TaskError if there is none.
         """
-        splits = Segmentation().prepare_splits(job, splits)
+        splits = Segmentation().prepare_splits(job, splits)  # leaves out the class, or raises TaskError
         problems = class_count_problems(self.entry, len(splits.classes))
         if problems:
             raise DatasetError(problems)

@@ -144,7 +144,7 @@ class PickedSamples(SampleSet):
         return self._samples.path(self.indices[index])
 
     def load(self, index: int, epoch: int) -> Sample:
-        """Return a loaded sample, which is the same in every epoch."""
+        """Return the picked sample with the number `index`, as it was loaded for epoch 0. `epoch` is ignored."""
         return self._loaded[index]
 
     def get_drawing_input(self, index: int) -> npt.NDArray[Any]:
@@ -215,7 +215,10 @@ class Predictions(Callback):
     def _draw_samples(
         self, rank_samples: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
     ) -> list[PredictedSample]:
-        """Draw the ground truth and the prediction of each of this rank's samples, and save both as images."""
+        """Draw the ground truth and the prediction of each of this rank's samples, and save both in the run folder.
+
+        Returns the samples with the paths of these images.
+        """
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(rank_samples.positions, outputs, targets, strict=True):

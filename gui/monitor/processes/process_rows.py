@@ -170,7 +170,11 @@ def process_key(host: str, process: GpuProcess) -> Key:
 
 
 def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
-    """Merge the uses of GPUs by one process on `host` into a row. The activity of the multiprocessors is averaged."""
+    """Merge the uses of GPUs by one process on `host` into a row.
+
+    The activity of the multiprocessors is averaged over these GPUs. An unknown activity counts as 0%, unless it is
+    unknown on all of them.
+    """
     process = uses[0].process
     known_loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
     return ProcessRow(

@@ -254,5 +254,5 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
 
 
 def _format_p(p: float) -> str:
-    """Format a probability with three digits, or as "less than 0.001"."""
+    """Format a probability with three decimals, or as "less than 0.001"."""
     return tr("less than {limit}").format(limit=localized(0.001, 3)) if p < 0.001 else localized(p, 3)

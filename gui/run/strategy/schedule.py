@@ -289,9 +289,9 @@ def _make_block_fill(kind: str, color: str) -> tuple[list[QBrush], QColor]:
     `kind` is the kind of the action, one of `KINDS`, and `color` is the color of the device.
     """
     scheme = theme.colors()
-    if kind == "F":
+    if kind == "F":  # forward
         return [QBrush(fills.lighten(color))], QColor(scheme.text)
-    if kind == "W":
+    if kind == "W":  # backward for weights
         ground = QBrush(fills.blend(color, scheme.panel, 0.15))
         hatching = QBrush(fills.blend(color, scheme.panel, 0.6), Qt.BrushStyle.BDiagPattern)
         return [ground, hatching], QColor(scheme.text)

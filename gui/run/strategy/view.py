@@ -43,10 +43,10 @@ class StrategyView(QWidget):
         self.reset()
 
     def reset(self) -> None:
-        """Hide all diagrams, before another run or execution is shown."""
+        """Hide the view and each of its diagrams, before another run or execution is shown."""
         self._displayed_plan = None
         for diagram in self._diagrams.values():
-            diagram.set_headline("")
+            diagram.set_headline("")  # hides the diagram
         self.hide()
 
     def headline(self, name: str) -> str:

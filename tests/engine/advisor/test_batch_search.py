@@ -15,7 +15,8 @@ from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult, search
 class Machine:
     """Simulated machine with `limit` bytes of memory: `fixed` bytes are in use, and an image takes `each` bytes.
 
-    If `curved` isn't 0, an image takes more memory in a larger batch, by this fraction at the limit. Memory is
+    If `curved` isn't 0, an image takes more memory in a larger batch: `each * (1 + curved * n / n_limit)` bytes in a
+    batch of n images, where n_limit is the number of images that would fit if each took `each` bytes. Memory is
     allocated in units of `step` bytes. `noise` is the relative variation of memory between batch sizes, which is the
     same whenever a size is repeated.
     """

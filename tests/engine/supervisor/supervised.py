@@ -44,10 +44,7 @@ def try_to_connect(run: RunFolder, from_n: int = 1) -> RunConnection | None:
 
 
 def wait_until_exited(processes: Iterable[psutil.Process]) -> None:
-    """Wait until all processes have exited.
-
-    A zombie has exited, too, because PID 1 may reap orphans only after seconds.
-    """
+    """Wait until all processes have exited. Zombies count as exited, since PID 1 may reap orphans only after seconds."""
     wait_until(lambda: all(has_exited(process.pid) for process in processes), f"the end of {processes}")
 
 

@@ -51,7 +51,7 @@ def test_first_bad_step_is_named() -> None:
 
 
 class _CollectivesWithDatalessRank(Collectives):
-    """Collectives with another rank.
+    """Collectives with another, simulated rank, which doesn't load data by default.
 
     `bad_step` is the other rank's first step with a loss that is not finite, or 0 if there is none.
     """

@@ -56,7 +56,7 @@ class TrueImage:
         return values
 
     def save(self, path: Path) -> Path:
-        """Write the image. The suffix determines the file format."""
+        """Write the image to `path`, whose suffix determines the file format, and return `path`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(self.draw_pixels()).save(path)
         return path

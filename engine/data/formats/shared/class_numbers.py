@@ -50,13 +50,13 @@ def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -
 def _number_lines(names: list[str], numbers: Collection[int]) -> dict[int, str]:
     """Number the names, which are the lines of a file, from 0 or from 1, and return them by number.
 
-    `numbers` are the class numbers in the annotations, which determine the first number. Returns {} if they fit
-    neither.
+    `numbers` are the class numbers in the annotations, which determine the first number. Returns {} if they fit neither
+    or both.
     """
     lowest, highest = min(numbers), max(numbers)
-    if lowest == 0 and highest < len(names):
+    if lowest == 0 and highest < len(names):  # only a numbering from 0 contains 0
         return dict(enumerate(names))
-    if lowest >= 1 and highest == len(names):
+    if lowest >= 1 and highest == len(names):  # only a numbering from 1 contains the number of names
         return dict(enumerate(names, 1))
     return {}
 

@@ -1,4 +1,7 @@
-"""Determine whether masks look like label images, and whether they number objects, in a sample. Torch-free."""
+"""Examine a sample of a dataset's masks: do they look like label images, and are their values object numbers?
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -226,7 +226,10 @@ def _detect_missing_images(tree: Tree) -> list[Detection]:
 
 
 def _find_kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Return the kinds of annotations that can be read, most detailed first, and a description of the lines."""
+    """Return the kinds of annotations that can be read, the best choice first.
+
+    Also returns a description of the lines, as evidence for the user.
+    """
     lengths = Counter(len(row.values) for row in rows)
     long_lines = sum(count for length, count in lengths.items() if length > 5)
     if columns.keypoint_values:

@@ -52,8 +52,8 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 def _open_las(path: str) -> Iterator[LasReader]:
     """Open a LAS or LAZ file inside the context, and silence the log messages of laspy.
 
-    Raises Unfit if the header announces more points than the file contains, since laspy would search for all of them,
-    and for damaged compressed points.
+    Raises Unfit for damaged compressed points. It is also raised if the header announces more points than the file
+    contains, because laspy would try to read all of them.
     """
     import laspy
 

@@ -141,7 +141,10 @@ class ReviewBar(QWidget):
             )
 
     def _show_new(self, opened: OpenedEvaluation, result: _ReadReview | None) -> None:
-        """Show a review that has just been completed, unless it is damaged (None). Select label errors if there are any."""
+        """Show a review that has just been completed, unless it is damaged (None).
+
+        If the review has found label errors, they are selected in the list of samples to show.
+        """
         self._set_review(opened, result)
         if result is not None and result.review.label_issues:
             self.selection.set_value(LABELS)

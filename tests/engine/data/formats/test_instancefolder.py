@@ -46,7 +46,7 @@ def list_drawn_things(images: dict[str, DrawnImage], name: str = "") -> dict[str
 
 
 def write_numbered_masks(root: Path) -> Path:
-    """Write images and masks with numbered objects, in a folder per split."""
+    """Write images and masks with numbered objects to folders per split in `root`, and return `root`."""
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)

@@ -15,7 +15,10 @@ ENDINGS = (".png", ".bmp")
 
 
 def make_tree(folder: Path, files: str) -> Tree:
-    """Create empty files in `folder` and list them. `files` are their paths, which may omit the extension ".png"."""
+    """Create empty files in `folder` and list them.
+
+    `files` are their paths, separated by spaces. A path without an extension gets ".png".
+    """
     for name in files.split():
         path = folder / (name if "." in name else f"{name}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
