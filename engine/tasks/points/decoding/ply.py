@@ -79,16 +79,19 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def _split_header(content: bytes) -> list[list[str]]:
-    """Return the words of each line in the header of a PLY file that begins with `content`.
+    """Return the words of each line in the header of a PLY file.
 
-    Raises Unfit if `content` doesn't contain a complete header.
+    `content` are the first `MAX_HEADER_BYTES` of the file. Raises Unfit if they don't contain a complete header.
     """
     line_end = re.match(rb"ply(\r\n|\r|\n)", content)  # the file type, and the line ending of the header
-    lines = content.split(line_end[1]) if line_end is not None else []
+    if line_end is None:
+        raise Unfit("it is empty" if not content else "it is not a PLY file")
+    lines = content.split(line_end[1])
     end = next((index for index, line in enumerate(lines) if line.strip() == b"end_header"), None)
     # A header's last line ends, too, so that another item follows it in `lines`.
     if end is None or end + 1 == len(lines):
-        raise Unfit("it is empty" if not content else "it is not a PLY file")
+        is_complete_file = len(content) < MAX_HEADER_BYTES
+        raise Unfit("it is truncated" if is_complete_file else f"its header has more than {MAX_HEADER_BYTES:,} bytes")
     return [line.decode("ascii", "replace").split() for line in lines[:end]]
 
 

@@ -243,6 +243,21 @@ def test_ply_header_is_read_or_refused(tmp_path: Path, lines: str, expected: str
         read_head(str(path))
 
 
+@pytest.mark.parametrize(
+    ("comment_bytes", "kept_bytes", "reason"),
+    [(0, 40, "it is truncated"), (0, 108, "it is truncated"), (70_000, None, "its header has more than 65,536 bytes")],
+)
+def test_ply_without_end_of_header_names_the_reason(
+    tmp_path: Path, comment_bytes: int, kept_bytes: int | None, reason: str
+) -> None:
+    path = tmp_path / "a.ply"
+    lines = ["ply", "format ascii 1.0", f"comment {'x' * comment_bytes}", "element vertex 1"]
+    header = "\n".join([*lines, *(f"property float {axis}" for axis in "xyz"), "end_header", "1 2 3", ""])
+    path.write_bytes(header.encode()[:kept_bytes])
+    with pytest.raises(Unfit, match=reason):
+        read_head(str(path))
+
+
 @pytest.mark.parametrize("ending", ["ply", "las", "xyz"])
 def test_empty_and_foreign_files_are_refused(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
