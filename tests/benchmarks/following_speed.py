@@ -50,23 +50,23 @@ def listen(folder: str, until_s: float) -> dict[int, float]:
 def measure(pair: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
     client = shlex.join([sys.executable, str(Path(__file__).resolve()), "--client"])
     until_s = str(time.time() + SECONDS)
-    remote_client = pair.start_on(NODE, f"{client} {pair.home_of(NODE)}/runs/{run_id} {until_s}")
-    local_client = subprocess.run(
+    node_client = pair.start_on(NODE, f"{client} {pair.home_of(NODE)}/runs/{run_id} {until_s}")
+    head_client = subprocess.run(
         [*shlex.split(client), folder, until_s],
         env=pair.environment(),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    remote_output = remote_client.communicate(timeout=60)[0]
-    local, remote = (
-        {int(n): age for n, age in json.loads(text).items()} for text in (remote_output, local_client.stdout)
+    node_output = node_client.communicate(timeout=60)[0]
+    on_node, on_head = (
+        {int(n): age for n, age in json.loads(text).items()} for text in (node_output, head_client.stdout)
     )
-    both = sorted(local.keys() & remote.keys())
+    both = sorted(on_node.keys() & on_head.keys())
     return {
-        "there": [local[n] for n in both],
-        "here": [remote[n] for n in both],
-        "added": [remote[n] - local[n] for n in both],
+        "there": [on_node[n] for n in both],
+        "here": [on_head[n] for n in both],
+        "added": [on_head[n] - on_node[n] for n in both],
     }
 
 
