@@ -55,7 +55,7 @@ def add_submit(commands: Any) -> None:
     group.add_argument("--script", metavar="FILE", help="submit this script, for example an edited one from --print")
     group.add_argument("--print", action="store_true", help="print the script without submitting it")
     arguments.add_field_flags(parser)
-    parser.set_defaults(command=submit, json=False)
+    parser.set_defaults(command=submit, json=False)  # `validate` reads `json`, for which there is no flag here
 
 
 def add_torchrun(commands: Any) -> None:
@@ -63,7 +63,7 @@ def add_torchrun(commands: Any) -> None:
         "torchrun", help="print the commands of PyTorch's launcher that train a job", allow_abbrev=False
     )
     arguments.add_field_flags(parser)
-    parser.set_defaults(command=torchrun, json=False)
+    parser.set_defaults(command=torchrun, json=False)  # as for `submit`
 
 
 def torchrun(options: argparse.Namespace) -> int:
