@@ -187,7 +187,6 @@ class DeviceStopwatch(Stopwatch):
         """Resume timing after a pause, and begin a step."""
         super().resume()
         self._resumed_at = time.perf_counter()
-        self._is_skipping = False
         self._begin()
 
     def pause(self) -> None:

@@ -224,6 +224,13 @@ def test_gpu_stopwatch_counts_slow_host_as_starved(gpu_watch: DeviceStopwatch, d
     assert times is not None
     assert times.starved_fraction is not None
     assert times.starved_fraction > 0.9
+    for _ in range(40):
+        simulate_step(gpu_watch, device, host_s=0.001, forward=0.1, optimizer=0.1)
+    device.clock.now = device.free_at
+    times = gpu_watch.take()
+    assert times is not None
+    assert times.starved_fraction is not None
+    assert times.starved_fraction < 0.5
 
 
 def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,13 +261,18 @@ def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPat
 
 def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(10):
-        simulate_step(gpu_watch, device, host_s=0.01, forward=0.01, backward=0.01)
+        simulate_step(gpu_watch, device, host_s=0.01, forward=0.01, optimizer=0.01)
         device.clock.now = max(device.clock.now, device.free_at)
         gpu_watch.skip()
         simulate_step(gpu_watch, device, host_s=5.0, forward=0.01)
     times = gpu_watch.take()
     assert times is not None
     assert (times.steps, times.step_s) == (10, pytest.approx(0.0295)), "nine of them wait for the skipped steps"
+    assert times.starved_fraction is None
+    gpu_watch.skip()
+    gpu_watch.pause()
+    gpu_watch.end_step()
+    assert not gpu_watch.running
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -41,15 +41,16 @@ class _Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.Sequential(_Block(), _Block())
-        self.head = nn.Linear(4, 2)
+        self.scale, self.head = nn.Parameter(torch.ones(4)), nn.Linear(4, 2)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.blocks(inputs)))  # type: ignore[no-any-return]
+        scale = self.scale
+        return self.head(torch.tanh(self.blocks(inputs)) * scale)  # type: ignore[no-any-return]
 
 
 def test_split_points_name_the_innermost_module_or_function() -> None:
     modules = [point.module for point in find_split_points(_Net())]
-    assert modules == ["blocks.0.linear", "blocks.0", "blocks.1.linear", "blocks.1", "tanh"]
+    assert modules == ["blocks.0.linear", "blocks.0", "blocks.1.linear", "blocks.1", "tanh", "mul"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ class _Residual(nn.Module):
         super().__init__()
         self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, unused: Tensor | None = None) -> Tensor:
         y = torch.relu(self.first(x))
         result: Tensor = self.last(self.second(y) + x)
         return result
@@ -217,9 +218,23 @@ def test_in_place_operations_are_known(kind: str, target: Any, options: dict[str
     assert _is_in_place(node, {"changing": nn.ReLU(inplace=True), "plain": nn.ReLU()}) == is_in_place
 
 
-def test_trace_refuses_dynamic_model() -> None:
-    with pytest.raises(CannotSplit, match="depends on its input"):
-        find_split_points(_Branching())
+class _TwoOutputs(_Block):
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return super().forward(inputs), inputs
+
+
+class _TwoInputs(_Block):
+    def forward(self, inputs: Tensor, others: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(super().forward(inputs)) + super().forward(others)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [(_Branching, "depends on its input"), (_TwoOutputs, "more than one output"), (_TwoInputs, "more than one input")],
+)
+def test_trace_refuses_model(model: type[nn.Module], message: str) -> None:
+    with pytest.raises(CannotSplit, match=message):
+        find_split_points(model())
 
 
 class _OtherInOneMode(nn.Module):
