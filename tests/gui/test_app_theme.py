@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 import shiboken6
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableWidget, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QPushButton, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
@@ -110,6 +110,14 @@ def test_focus_does_not_move_contents_of_tables(show_widget: ShowWidget, styled:
         geometries.add((table.frameWidth(), table.viewport().geometry().getRect()))
     assert len(geometries) == 1
     assert geometries.pop()[0] == 2  # width of the focus ring
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+def test_check_mark_differs_from_its_ground(show_widget: ShowWidget, scheme: Colors) -> None:
+    box = QCheckBox(checked=True, styleSheet=theme.style_sheet(scheme))  # type: ignore[call-overload]
+    drawn = show_widget(box).grab().toImage()
+    colors = {drawn.pixelColor(x, y).name() for x in range(drawn.width()) for y in range(drawn.height())}
+    assert {scheme.accent, scheme.accent_text} <= colors
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])

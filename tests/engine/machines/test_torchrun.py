@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from engine.contract.command import torchrun_lines
 from engine.contract.job import Job, job_from_values
+from engine.contract.worker import BY_ENVIRONMENT, WorkerSpec
 from engine.machines import torchrun
-from engine.system import linux
+from engine.system import linux, paths
 from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
@@ -84,6 +88,33 @@ def test_unusable_torchrun_is_refused(
     assert torchrun.main([text]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [message in line for message, line in zip(messages, lines, strict=True)] == [True] * len(messages)
+
+
+def test_first_process_of_another_machine_starts_the_others(
+    monkeypatch: pytest.MonkeyPatch, separate_home: Path
+) -> None:
+    specs: list[WorkerSpec] = []
+
+    def run_worker(spec: WorkerSpec, *_: object) -> int:
+        specs.append(spec)
+        return 0
+
+    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(torchrun, "bind_collectives", lambda _address: None)
+    monkeypatch.setattr(torchrun, "usable_cores", lambda: 8)
+    monkeypatch.setattr(torchrun, "worker_environment", lambda _spec: {})
+    monkeypatch.setattr(torchrun, "run_worker", run_worker)
+    monkeypatch.setattr(torchrun, "time", SimpleNamespace(sleep=lambda _s: pytest.fail("waits")))
+    for name, value in ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4).items():
+        monkeypatch.setenv(name, str(value))
+    for rank, local_rank in ((2, 0), (3, 1)):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        assert torchrun.main([JOB_TEXT]) == 0
+    found = [(spec.rank, spec.world_size, spec.threads, spec.rendezvous) for spec in specs]
+    assert found == [(2, 4, 4, BY_ENVIRONMENT), (3, 4, 4, BY_ENVIRONMENT)]
+    assert not [*separate_home.glob("nodes/*/*"), *paths.runtime_folder().glob(f"torchrun-{os.getppid()}-*")]
 
 
 @pytest.mark.long

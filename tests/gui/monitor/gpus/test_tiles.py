@@ -141,8 +141,11 @@ def test_gpus_sort_by_load(watching: Watching) -> None:
     for second in range(2, 40):
         load(100, 5, second)
     assert order() == ["GPU 0", "GPU 1"]
+    for second in range(48, 90, 9):
+        load(5, 100, second)
+    assert order() == ["GPU 1", "GPU 0"]
     watching.page.bar.load.click()
-    load(10, 90, 41)
+    load(10, 90, 91)
     assert order() == ["GPU 0", "GPU 1"]
 
 
