@@ -167,7 +167,8 @@ def test_warned_run_is_requeued_and_continues_exactly(
     run = bed.submit(*LONG)
     bed.until_training(run)
     if warned_by == "preemption":
-        urgent = bed.run("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
+        flags = ["--parsable", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null"]
+        urgent = bed.run("sbatch", *flags, "--wrap=sleep 1")
         assert urgent.strip().isdecimal()
     else:
         minutes = bed.run("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
