@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checks.disk import model_file_sha256
+from engine.checks.disk import RealDisk, model_file_sha256
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import ModelEntry, load_catalogue
 from engine.contract.dataset import DatasetReport
@@ -148,6 +148,23 @@ def test_lost_gpu_offers_unused_gpu(good: Job) -> None:
 
 def test_unknown_machine_is_not_checked(good: Job) -> None:
     assert find_problems(good.with_fields(devices=("GPU-cccc",)), None) == []
+
+
+class UnreadDisk(RealDisk):
+    def kind(self, path: str) -> None:  # type: ignore[override]
+        return None
+
+    def model_file(self, path: str) -> None:  # type: ignore[override]
+        return None
+
+
+def test_files_that_are_not_read_yet_are_not_checked(good: Job) -> None:
+    for changes in (
+        {"dataset": "/away", "weights_file": "/away/a.pt", "freeze_epochs": 1},
+        {"model": "/away/a.py", "model_file_sha256": "0" * 64},
+        {"resume_from": "/away/last.pt"},
+    ):
+        assert problems(good.with_fields(**changes), load_catalogue(), TWO, disk=UnreadDisk()) == [], changes
 
 
 def test_changed_model_file_needs_new_consent(good: Job, tmp_path: Path) -> None:

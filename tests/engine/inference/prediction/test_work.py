@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from engine.contract.inference.prediction import PredictRequest
 from engine.data.decoding.outlines import Window
+from engine.data.splits import printable
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
 from engine.inference.prediction.results import MAX_DRAWN_PIXELS, ResultWriter, Sample
 from engine.inference.prediction.sources import list_sources
@@ -173,6 +176,16 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
     assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
     assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
     assert read_frame_rate(str(tmp_path / "out/overlays/film.mp4")) == pytest.approx(12)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_image_whose_name_is_not_utf8_is_drawn(tmp_path: Path) -> None:
+    [path] = write_images(tmp_path / "images", [1])
+    renamed = str(Path(path).rename(tmp_path / os.fsdecode(b"\xff.png")))
+    model = make_trained_model("segmentation", ChannelScores())
+    [entry] = predict_shard(model, [renamed], tmp_path / "out", overlays=True)
+    assert (tmp_path / "out" / entry.files["overlays"]).is_file()
+    assert entry.path == printable(renamed)
 
 
 def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
