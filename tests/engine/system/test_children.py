@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.system import children
-from engine.system.children import OutputTooLong, limit_written_files, run_child
+from engine.system.children import OutputTooLong, kill_after, limit_written_files, run_child
 from engine.system.ssh import ssh_command
 
 pytestmark = pytest.mark.timeout(60)
@@ -59,6 +61,14 @@ def test_run_child_ends_silent_process_and_ignores_its_children(
         run_child(python(code), timeout_s=1.0)
     assert time.monotonic() - started < 5
     os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_process_that_was_fast_enough_may_continue() -> None:
+    killed, others = threading.Event(), set(threading.enumerate())
+    with kill_after(SimpleNamespace(kill=killed.set), 0.5):  # type: ignore[arg-type]
+        [timer] = set(threading.enumerate()) - others
+    timer.join()
+    assert not killed.is_set()
 
 
 @pytest.mark.parametrize("timeout_s", [None, 4.0])

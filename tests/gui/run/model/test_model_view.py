@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,12 +32,13 @@ from engine.runs.evaluations import SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder
 from gui.run.model import comparison as comparison_module
 from gui.run.model import curves as curves_module
+from gui.run.model import view as view_module
 from gui.run.model.bar import AUTOMATIC, make_class_rows, make_matrix_rows, make_metric_rows, make_sample_rows
 from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
 from gui.run.model.widgets import UnitPlot
-from gui.run.request_pages import FAILURE, FORM, RESULT, WORKING
+from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
 from gui.sources.export import Rows
@@ -418,6 +420,27 @@ def test_model_view_reports_damaged_evaluation(view: ModelView, run: RunFolder, 
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FAILURE)
     assert "samples.msgpack" in view.pages.failure.text()
     assert "Evaluate the model again." in view.pages.failure.text()
+
+
+def test_late_results_of_another_selection_are_not_shown(
+    view: ModelView, run: RunFolder, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[tuple[Any, Any, Any]] = []
+    monkeypatch.setattr(view_module, "in_background", lambda read, _owner, *then: reads.append((read, *then)))
+    opened = view.result.opened
+    assert opened is not None
+    view.bar.chosen.emit(save_evaluation(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z"))
+    view.bar.chosen.emit(opened.saved)
+    view.reload()
+    read, on_read, on_failed = reads[0]
+    on_failed(OSError("gone"))
+    on_read(read())
+    assert (view.pages.currentIndex(), view.result.opened) == (RESULT, opened)
+    view.show_run(write_run(9))
+    read, on_read, on_failed = reads[2]
+    on_failed(OSError("gone"))
+    on_read(read())
+    assert (view.pages.currentIndex(), len(reads)) == (READING, 4)
 
 
 def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
