@@ -172,8 +172,8 @@ def _compute_sizes(checkpoint: Path, strategy: str, ranks: int, texts: Sequence[
     if strategy == "zero1":
         return max(sizes), model + (complete - model) // ranks, 2 * model // ranks
     percent = next((int(found[1]) for text in texts if (found := _DIVIDED.search(text))), 100)
-    part = percent / 100 / ranks + 1 - percent / 100
-    return max(sizes), int(complete * part), int(2 * model * part)
+    share = percent / 100 / ranks + 1 - percent / 100
+    return max(sizes), int(complete * share), int(2 * model * share)
 
 
 if __name__ == "__main__":

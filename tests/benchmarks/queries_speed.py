@@ -130,7 +130,7 @@ def build_rfdetr(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch
 
     def loss() -> Tensor:
         losses, weights = criterion(model(images, targets), targets), criterion.weight_dict
-        return torch.stack([losses[part] * weights[part] for part in losses if part in weights]).sum()
+        return torch.stack([losses[name] * weights[name] for name in losses if name in weights]).sum()
 
     def predict() -> object:
         return post_process(model(images), torch.tensor([[size, size]] * len(images)))

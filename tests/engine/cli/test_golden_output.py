@@ -288,8 +288,8 @@ def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: p
     progress = ProgressDisplay(RunFolder(tmp_path / "a-run"), terminal, terminal)
     for event in EVENTS:
         progress.show(event)
-    shown = terminal.getvalue().replace("\r\x1b[K", "\n> ").replace("\n> \n", "\n")
-    check(f"events at {columns} columns", shown, tmp_path)
+    screen = terminal.getvalue().replace("\r\x1b[K", "\n> ").replace("\n> \n", "\n")
+    check(f"events at {columns} columns", screen, tmp_path)
 
 
 def check(name: str, out: str, home: Path) -> None:
@@ -337,12 +337,12 @@ def test_evaluation_is_printed_in_full(
     against: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(8)
-    made = [save_detector_evaluation(run.path), save_detector_evaluation(run.path, (2, 3, 4, 5, 9))]
+    evaluations = [save_detector_evaluation(run.path), save_detector_evaluation(run.path, (2, 3, 4, 5, 9))]
     requests: list[Any] = []
 
     def carry_out(request: Any, **_options: Any) -> Path:
         requests.append(request)
-        return made[len(requests) - 1]
+        return evaluations[len(requests) - 1]
 
     monkeypatch.setattr(children, "run_in_child", carry_out)
     (run.checkpoints / "last.pt").touch()

@@ -71,8 +71,8 @@ def run_invalid(line: str, path: Path, trained: Callable[[str], TrainedRun], tmp
     """
     of = trained("classification")
     put_host(Host(name=""))
-    words = {"RUN": str(of.run.path), "IMAGES": of.job.data.dataset}
-    given = [words.get(word, word.replace("PATH", str(path))) for word in line.split()]
+    replacements = {"RUN": str(of.run.path), "IMAGES": of.job.data.dataset}
+    given = [replacements.get(argument, argument.replace("PATH", str(path))) for argument in line.split()]
     answer = run_in_this_process(
         *given, *(("--out", str(tmp_path / "out")) if "RUN PATH" in line and name == "paths" else ())
     )

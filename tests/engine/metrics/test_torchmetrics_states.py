@@ -89,4 +89,4 @@ def test_ranks_without_batches_do_not_count_in_an_average(library: Any) -> None:
 
 def test_foreign_objects_are_rejected(library: ModuleType) -> None:
     assert list_metrics(object()) == list_metrics(torch.nn.Linear(1, 1)) == []
-    assert all(isinstance(part, library.Metric) for part in list_metrics(classes(library)))
+    assert all(isinstance(metric, library.Metric) for metric in list_metrics(classes(library)))

@@ -164,9 +164,9 @@ def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.T
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.eval()
     parts = [slice(0, 1), slice(1, 2)]
-    apart = sum(model(images[part], targets[part]).sum(0) for part in parts)
+    apart = sum(model(images[rows], targets[rows]).sum(0) for rows in parts)
     torch.testing.assert_close(apart, model(images, targets).sum(0), rtol=1e-5, atol=2e-5)
-    units = sum(model.loss_units(targets[part]) for part in (*parts, slice(2, 2)))
+    units = sum(model.loss_units(targets[rows]) for rows in (*parts, slice(2, 2)))
     torch.testing.assert_close(units, model.loss_units(targets))
 
 

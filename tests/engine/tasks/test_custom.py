@@ -113,7 +113,7 @@ def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
     parts[0].update(outputs[:1], targets[:1])
     parts[1].update(outputs[1:], targets[1:])
     joined = objective.create_metric()
-    joined.rows = torch.cat([part.rows for part in parts])
+    joined.rows = torch.cat([metric.rows for metric in parts])
     assert joined.compute() == full.compute()
     joined.reset()
     assert joined.compute() == {}

@@ -315,11 +315,11 @@ def test_processes_share_cache_despite_changes_and_kill(dataset: Path, cached: O
         )
         for rank in range(4)
     ]
-    for word, answer in (("", "ready\n"), ("go\n", "opened\n")):
+    for line, answer in (("", "ready\n"), ("go\n", "opened\n")):
         for worker in workers:
             assert worker.stdin is not None
             assert worker.stdout is not None
-            worker.stdin.write(word)
+            worker.stdin.write(line)
             worker.stdin.flush()
             assert worker.stdout.readline() == answer
     workers[3].kill()

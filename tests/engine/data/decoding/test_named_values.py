@@ -27,8 +27,8 @@ def parse_levels(text: str) -> Levels:
     A word with only a value means 10 pixels and 4 masks.
     """
     found = []
-    for word in text.split():
-        value, _, counts = word.partition(":")
+    for token in text.split():
+        value, _, counts = token.partition(":")
         pixels, _, masks = (counts or "10/4").partition("/")
         found.append((int(value, 0), int(pixels), int(masks)))
     return Levels(*np.array(found).T)

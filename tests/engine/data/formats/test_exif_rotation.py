@@ -69,8 +69,8 @@ def boxes_match_colors(recognized: RecognizedDataset) -> bool:
         rows = split.rows_of(index)
         assert rows.stop - rows.start == 2
         for (left, top, right, bottom), label in zip(split.boxes[rows].astype(int), split.labels[rows], strict=True):
-            part = pixels[top + 4 : bottom - 4, left + 4 : right - 4]
-            if abs(part.mean((0, 1)) - COLORS[recognized.classes[label]]).max() > 12:
+            center = pixels[top + 4 : bottom - 4, left + 4 : right - 4]
+            if abs(center.mean((0, 1)) - COLORS[recognized.classes[label]]).max() > 12:
                 return False
     return True
 

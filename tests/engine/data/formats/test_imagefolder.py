@@ -317,8 +317,8 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
     }
     assert [each.labels.tolist() for _, each in splits] == [[0, 1, 1, 2, 4], [3, 4]]
     assert [Path(path).name for path in content.splits["train"].strays] == ["notes.txt"]
-    words = ("there is training,", "Folder empty in train", ": 4.png.")
-    assert [word in problem.message for word, problem in zip(words, content.problems, strict=True)] == [True] * 3
+    phrases = ("there is training,", "Folder empty in train", ": 4.png.")
+    assert [phrase in problem.message for phrase, problem in zip(phrases, content.problems, strict=True)] == [True] * 3
     content = imagefolder.read(Tree(str(tmp_path / "val")), found, "classes")
     assert (content.classes, list_annotations_by_split(content)) == (("cow", "dog"), {"": {"1": "dog", "3": "cow"}})
     assert not detect_once(tmp_path / "train/bee").obvious

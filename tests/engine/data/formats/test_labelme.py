@@ -99,7 +99,7 @@ def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase:
 def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
     parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41, 61)]
     groups = (0, "cat"), (0, "cat"), (4, "cat"), (0, "dog")
-    shapes = (shape(points=part, group_id=id, label=label) for part, (id, label) in zip(parts, groups, strict=True))
+    shapes = (shape(points=points, group_id=id, label=label) for points, (id, label) in zip(parts, groups, strict=True))
     write_sample(tmp_path, *shapes)
     assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == [
         ("cat", (1, 2, 26, 12)),

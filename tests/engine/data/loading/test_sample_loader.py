@@ -102,9 +102,9 @@ def test_ranks_form_the_batch_and_may_be_empty(make: Make) -> None:
     single = list(make(Numbers(), shuffle=False, batch=5).epoch(0))
     ranks = [list(make(Numbers(), shuffle=False, batch=5, rank=rank, world=3).epoch(0)) for rank in range(3)]
     for complete, *ranks_parts in zip(single, *ranks, strict=True):
-        assert torch.equal(torch.cat([part.inputs for part in ranks_parts]), complete.inputs)
-        assert torch.equal(torch.cat([part.targets for part in ranks_parts]), complete.targets)
-        assert {part.global_size for part in ranks_parts} == {len(complete.targets)}
+        assert torch.equal(torch.cat([batch.inputs for batch in ranks_parts]), complete.inputs)
+        assert torch.equal(torch.cat([batch.targets for batch in ranks_parts]), complete.targets)
+        assert {batch.global_size for batch in ranks_parts} == {len(complete.targets)}
     last = ranks[2][-1]
     assert (tuple(last.inputs.shape), tuple(last.targets.shape), last.targets.dtype) == ((0, 3), (0,), torch.int64)
 

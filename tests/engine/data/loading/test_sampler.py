@@ -76,7 +76,7 @@ def test_divide_is_proportional_and_complete(count: int, weights: list[float]) -
 @settings(max_examples=50)
 @given(count=st.integers(0, 500), world=st.integers(1, 33))
 def test_divide_equally_matches_numpy(count: int, world: int) -> None:
-    assert divide(count, (1 / world,) * world) == [len(part) for part in np.array_split(np.arange(count), world)]
+    assert divide(count, (1 / world,) * world) == [len(share) for share in np.array_split(np.arange(count), world)]
 
 
 @settings(max_examples=50)

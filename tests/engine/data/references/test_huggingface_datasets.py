@@ -80,9 +80,9 @@ def test_class_folders_are_read_as_by_datasets(tmp_path: Path) -> None:
         image.save(tmp_path / "set" / image.split / image.tags[0] / f"{image.name}.png")
     loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "set"), cache_dir=str(tmp_path / "cache"))
     found = {
-        Path(row["image"].filename).stem: part.features["label"].int2str(row["label"])
-        for part in loaded.values()
-        for row in part
+        Path(row["image"].filename).stem: split.features["label"].int2str(row["label"])
+        for split in loaded.values()
+        for row in split
     }
     assert found == {image.name: image.tags[0] for image in TRUTH.images}
     check_reading(tmp_path / "set", "imagefolder")
@@ -94,7 +94,7 @@ def test_datasets_reads_metadata_as_footplate_does(tmp_path: Path, variant: str)
 
     folder = write_truth("huggingface", variant, tmp_path / "set")
     loaded = datasets.load_dataset("imagefolder", data_dir=str(folder), cache_dir=str(tmp_path / "cache"))
-    rows = {Path(row["image"].filename).stem: row for part in loaded.values() for row in part}
+    rows = {Path(row["image"].filename).stem: row for split in loaded.values() for row in split}
     check_rows(rows, variant)
     check_reading(folder, "huggingface", has_splits=variant in ("splits", "nested", "boxes"))
 
@@ -105,9 +105,9 @@ def test_datasets_reads_parquet_as_footplate_does(tmp_path: Path, variant: str) 
 
     folder = write_truth("huggingface", variant, tmp_path / "set")
     loaded = datasets.load_dataset("parquet", data_dir=str(folder / "data"), cache_dir=str(tmp_path / "cache"))
-    undecoded = {name: part.cast_column("image", datasets.Image(decode=False)) for name, part in loaded.items()}
+    undecoded = {name: split.cast_column("image", datasets.Image(decode=False)) for name, split in loaded.items()}
     assert set(undecoded) == set(SPLITS)
-    rows = {Path(row["image"]["path"]).stem: row for part in undecoded.values() for row in part}
+    rows = {Path(row["image"]["path"]).stem: row for split in undecoded.values() for row in split}
     check_rows(rows, variant.removeprefix("parquet_").replace("parquet", "numbers"))
     check_reading(folder, "huggingface")
 

@@ -341,9 +341,9 @@ def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Se
             for left, top, right, bottom, label, _ in rows[rows[:, 4] != PADDING].tolist():
                 color = np.array(boxed.COLORS[sorted(boxed.CLASSES)[int(label)]]) / 255
                 matches = np.abs(pixels - color).max(-1) < 0.25
-                part = slice(round(top), round(bottom)), slice(round(left), round(right))
-                window = matches[part]
-                within[part] = True
+                inside = slice(round(top), round(bottom)), slice(round(left), round(right))
+                window = matches[inside]
+                within[inside] = True
                 if min(window.shape) < 5:
                     continue
                 inspected += 1

@@ -269,7 +269,7 @@ def test_plain_state_includes_unused_and_renamed_tensors() -> None:
     parts = split_graph(model, traces.train, traces.points)
     plain, other = PlainState(model, parts), {name: tensor + 1 for name, tensor in model.state_dict().items()}
     plain.load(parts, other)
-    joined = plain.join(part.state_dict() for part in parts)
+    joined = plain.join(stage.state_dict() for stage in parts)
     assert list(joined) == list(other)
     assert all(map(torch.equal, joined.values(), other.values()))
 

@@ -210,7 +210,7 @@ def test_lines_are_colored_by_direction() -> None:
         targets[0, 1, 10:14] = along
         (color,) = (entry.color for entry in OBJECTIVE.legend if entry.name == name)
         pixel = OBJECTIVE.show_truth(gray, targets[0]).image[11, 5].tolist()
-        assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(color[1:])]
+        assert pixel == [25 + channel // 4 * 3 for channel in bytes.fromhex(color[1:])]
     assert OBJECTIVE.show_truth(gray, torch.zeros_like(targets[0])).legend == ()
 
 
