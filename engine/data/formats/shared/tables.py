@@ -260,9 +260,12 @@ def _parse_listing(path: str, text: str) -> Table | None:
         return _parse_lines(path, text)
     rows = [_split_path_and_words(line) for line in lines]
     names: list[str] = []  # of the columns after the path
-    if rows[:1] == [None]:  # CelebA: the number of rows, then the column names
+    if rows[:2] == [None, None]:  # CelebA: the number of rows, then the column names
         names = lines[1].split() if len(rows) > 2 and lines[0].split()[0].isdigit() else []
         rows = rows[2:]
+    elif rows[:1] == [None]:
+        names = lines[0].split()[1:]
+        rows = rows[1:]
     if not rows or None in rows[:_SAMPLED]:
         return None
     complete = [row for row in rows if row is not None]
