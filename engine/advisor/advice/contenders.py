@@ -104,7 +104,7 @@ def half_width(steps: Sequence[float]) -> float:
 
 def rank(contenders: Sequence[Contender]) -> list[Contender]:
     """Return the contenders by speed, fastest first. Contenders without timed steps come last."""
-    return sorted(contenders, key=lambda each: (not each.steps, -each.speed.median))
+    return sorted(contenders, key=lambda each: -each.speed.median)
 
 
 def drop_slow(running: Sequence[Contender]) -> list[Contender]:

@@ -28,10 +28,10 @@ def test_history_returns_spaced_readings(tmp_path: Path, times: Iterable[int], s
 def test_history_names_quantities_that_appear_later(tmp_path: Path) -> None:
     path = tmp_path / "history"
     writer = HistoryWriter(path, spacing_s=1)
-    writer.add(1.0, {"cpu": {"a": 1.0}})
+    writer.add(1.0, {"cpu": {"a": 0.0}})
     writer.add(2.0, {"cpu": {"b": 2.0, "a": None}})
     HistoryWriter(path, spacing_s=1).add(3.0, {"cpu": {"b": 3.0}})
-    assert [values["cpu"] for _, values in read_history(path)] == [{"a": 1.0}, {"b": 2.0}, {"b": 3.0}]
+    assert [values["cpu"] for _, values in read_history(path)] == [{"a": 0.0}, {"b": 2.0}, {"b": 3.0}]
 
 
 def test_history_is_bounded(tmp_path: Path) -> None:
