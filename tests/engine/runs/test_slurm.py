@@ -19,6 +19,7 @@ from engine.runs.resume import job_to_resume
 from engine.runs.slurm import parse_sacct, parse_squeue, refresh_slurm_states, send, submit_new
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
+from engine.system import paths
 from engine.system.slurm import SlurmFailed, run_slurm
 
 SQUEUE = """\
@@ -60,9 +61,10 @@ def test_squeue_and_sacct_output_is_parsed() -> None:
 
 
 def test_refresh_updates_all_jobs_of_a_host(job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runs.slurm._run_on_known_host", lambda _host, *_command: SQUEUE)
-    runs = [create_run(job(2, strategy="ddp")) for _ in range(3)]
-    for number, run in enumerate(runs, 5):
+    answers = {"squeue": SQUEUE, "sacct": "99|COMPLETED\n"}
+    monkeypatch.setattr("engine.runs.slurm._run_on_known_host", lambda _host, command, *_: answers[command])
+    runs = [create_run(job(2, strategy="ddp")) for _ in range(4)]
+    for number, run in zip((5, 6, 7, 99), runs, strict=True):
         write_slurm(run.path, SlurmJob(job_id=number))
     assert refresh_slurm_states(runs)
     found = [read_slurm(run.path) for run in runs]
@@ -70,6 +72,7 @@ def test_refresh_updates_all_jobs_of_a_host(job: Callable[..., Job], monkeypatch
         (5, "RUNNING", None),
         (6, "PENDING", 1),
         (7, "PENDING", 2),
+        (99, "COMPLETED", None),
     ]
     assert not refresh_slurm_states(runs)
 
@@ -181,8 +184,9 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     save_hosts((Host(name="cluster", destination="anna@login"),))
     refresh_slurm_states([_run(job, state="RUNNING", host="anna@login")])
     called.unlink()
-    for host in ("login", "other"):
+    for host in ("login", "other", "login"):
         assert read_slurm(submit_new(job(2), "#!/bin/sh\n", host).path) == SlurmJob(job_id=12, host=host)
+    assert (paths.home() / "slurm-hosts").read_text().split() == ["login", "other"]
     called.unlink()
     refresh_slurm_states([run])
     assert called.exists()

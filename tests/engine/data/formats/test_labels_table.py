@@ -74,6 +74,8 @@ def rows(head: str, *cells: str) -> str:
                      id="images of class -1 and of none"),
         pytest.param("labels.csv", rows("file,class,mask", *(f"{label}," for label in "xxyyxy")),
                      dict(zip(NAMES, "xxyyxy", strict=True)), [], id="empty column of masks"),
+        pytest.param("labels.csv", rows("file,unmasked,class", *(f"images/{name}.png,x" for name in NAMES)),
+                     dict.fromkeys(NAMES, "x"), [], id="column of unmasked images"),
         pytest.param("labels.csv", rows("file,class", *"xxxyyy") + "a.png,y\nb.png,x\n",
                      {"b": "x", "c": "x", "d": "y", "e": "y", "f": "y"}, ["several classes: a.png"],
                      id="rows that disagree"),

@@ -376,6 +376,15 @@ def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> Non
     assert detection.against == ("files of edges that can't be opened",)
 
 
+@pytest.mark.parametrize(("areas", "confidence"), [(1, Confidence.LIKELY), (2, Confidence.WEAK)])
+def test_detect_doubts_edges_if_half_of_them_are_areas(tmp_path: Path, areas: int, confidence: Confidence) -> None:
+    make_edged(tmp_path, {"": 4})
+    for number in range(areas):
+        save_mask(tmp_path / f"edges/{number:03}.png", np.pad(np.full((20, 20), 255, np.uint8), 6))
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.confidence is confidence
+
+
 @pytest.mark.parametrize(("others", "confidence"), [(3, Confidence.LIKELY), (4, Confidence.WEAK)])
 def test_detect_doubts_edges_that_are_mostly_without_images(
     tmp_path: Path, others: int, confidence: Confidence

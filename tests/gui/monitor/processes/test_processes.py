@@ -196,11 +196,13 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     ]
     roles = (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.FontRole)
     tip, font = (view.rows.index(0, 0).data(role) for role in roles)
-    assert "⚠ Also used by alice" in tip
+    assert tip.startswith("Run flowers (1)\n⚠ Also used by alice")
     assert font.bold()
     tip, font = (view.rows.index(1, 0).data(role) for role in roles)
     assert "⚠ On GPU 0, held by run flowers" in tip
     assert font is None
+    icons = [view.rows.index(row, 0).data(Qt.ItemDataRole.DecorationRole) for row in range(3)]
+    assert [icon is None for icon in icons] == [False, False, True]
     deliver_snapshot(hosts, make_snapshot(mine, desktop))
     assert "also used" not in join_visible_texts(view)
 
