@@ -74,7 +74,7 @@ class Action(QAction):
 
     @property
     def ready(self) -> bool:
-        """True if there is no `disabled_reason`, even if the action is always enabled."""
+        """True if there is no `disabled_reason`. An action that is always enabled isn't ready while it has a reason."""
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:

@@ -208,7 +208,7 @@ class HelpWindow(QDialog):
         if not following:
             row = names.index(self.page) if self.page in names else -direction  # an unlisted page: open the first one
             self.open_page(names[(row + direction) % len(names)])
-            following = find_matches(self.browser.document(), text)
+            following = find_matches(self.browser.document(), text)  # not empty: only pages with matches are listed
         self._go_to(following[0] if direction > 0 else following[-1])
 
     def _go_to(self, match: QTextCursor) -> None:

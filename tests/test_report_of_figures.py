@@ -1,4 +1,4 @@
-"""Script that measures the benchmarks again and updates the table of results."""
+"""Tests of the script that measures the benchmarks again and updates the table of results."""
 
 from __future__ import annotations
 

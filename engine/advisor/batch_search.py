@@ -239,7 +239,7 @@ def _find_knee(trials: Mapping[int, Probe | None]) -> int:
 def _choose_size_below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
     """Return a size to try between the knee and the next smaller tried size, to locate the knee more precisely.
 
-    Returns 0 if the two are already close.
+    Returns 0 if the two are already close, or if the size between them was already tried.
     """
     knee = _find_knee(trials)
     fitting = [size for size, measured in trials.items() if measured is not None]

@@ -87,7 +87,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
     If the run has no evaluation, it is evaluated first. `values` are fields of the requests.
     """
     run = RunFolder(values["run"])
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # empty for the latest evaluation
     if options.cross_validate is not None:
         folders = _cross_validate(run, options.cross_validate, values)
     elif options.evaluation is not None:

@@ -400,13 +400,15 @@ def _parse_number(text: str) -> Any:
 def _choose_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
     """Return the devices that all trials share, from the flag, or else the SPACE.toml, or else the job.
 
-    Returns None if none of these names devices. A value that is not a list is returned as it is, and the validation
+    `values` are those of the SPACE.toml. The values of the job are those of its file or, without a file, of
+    `options.values`, if it is set (see `read_job_values`). Returns None if none of these names devices. A value that is not a list is returned as it is, and the validation
     reports it.
     """
     if options.devices is not None:
         return arguments.split_list(options.devices)
     job_values = getattr(options, "values", {})
     if options.job is not None:
+        # The validation of the job reports these problems.
         job_values, _problems = load_values(Path(options.job), "job")
     devices = values.get("devices", job_values.get("devices"))
     return [str(device) for device in devices] if isinstance(devices, list) else devices

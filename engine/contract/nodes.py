@@ -54,7 +54,7 @@ class NodeRequest(Message, tag="train", kw_only=True, frozen=True):
         specs: Workers on this node, by rank.
         run_folder: Folder of the run if the node has access to the same file system, or "" if the node must create one.
         address: Address at which the workers of all nodes meet, see `Host.address`.
-        port: Port at this address. Each `attempt` uses another of the ports that start at `Host.port`.
+        port: First of the ports at this address, see `Host.port`. Each `attempt` begins with another one of them.
     """
 
     protocol: int = NODE_PROTOCOL

@@ -67,7 +67,7 @@ def explain_missing_permission(denied_files: Sequence[str]) -> str:
 
 
 def create_silent_state(silent_s: float) -> Nvml:
-    """Create the state of NVML whose reader has been silent for `silent_s` seconds."""
+    """Create the state of NVML for a reader that has sent nothing for `silent_s` seconds."""
     return Nvml(
         "not_answering",
         f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "

@@ -223,7 +223,7 @@ class FileTransfers:
             previous, self._last = self._last, transfer.saved
             if is_unchanged and previous is not None and self._keep and self._requests.empty():
                 # The previous last.pt was replaced before it was fetched, but the machine may have kept it as an older
-                # checkpoint. Queued transfers come first.
+                # checkpoint. Queued transfers come first. An error is ignored, since the requested file has arrived.
                 self._receive(connection, _Transfer(path=_get_older_path(previous), on_done=transfer.on_done))
             self._remove_surplus_checkpoints(target.parent)
         return ""

@@ -64,8 +64,8 @@ def remote_command(host: Host, *arguments: str) -> list[str]:
 class NodeLink(SelectedOutput[IO[bytes]]):
     """Supervisor's end of the connection to a machine. It runs a command and exchanges frames with it. Raises OSError.
 
-    A thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long
-    time.
+    The constructor starts the command, registers its output with `selector`, and empties a log that is too large. A
+    thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long time.
 
     Args:
         command: Command line, which starts with "ssh" for another machine.

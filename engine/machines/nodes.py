@@ -205,7 +205,10 @@ class Nodes:
                 self._on_lost(node, reason)
 
     def close(self) -> None:
-        """Stop everything on all machines that still respond, and wait for their exit."""
+        """Close the connections to all machines that still respond, and wait until their commands exit.
+
+        The machines then stop everything that they started.
+        """
         for node in self.nodes:
             if node.files is not None:
                 node.files.close()

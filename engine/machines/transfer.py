@@ -76,7 +76,7 @@ class Channel:
         answer = self.read()
         if answer.problem:
             return answer.problem
-        remaining = size_bytes - stream.seek(answer.size_bytes)
+        remaining = size_bytes - stream.seek(answer.size_bytes)  # the receiver has this many bytes already
         while remaining > 0 and (data := stream.read(min(_CHUNK_BYTES, remaining))):
             write_all(self._writer, data)
             remaining -= len(data)

@@ -37,7 +37,7 @@ class Metric(ABC):
         self._rows, self._pending = rows, []
 
     def add_rows(self, rows: Tensor) -> None:
-        """Append the values of a batch to `rows`."""
+        """Append the values of a batch, float64 [k, w], to the property `rows`."""
         if len(rows):
             if not isinstance(self._pending, list):  # the default, which all instances share
                 self._pending = []

@@ -41,7 +41,7 @@ def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 
 
 def _count_preceding_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of layers before each parameter, by the parameter's name.
+    """Return the depth of each parameter by name: the number of its layer, counted from 1, or 0 before the first layer.
 
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with
     weights. Parameters between blocks belong to the block before them.

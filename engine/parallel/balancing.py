@@ -154,8 +154,9 @@ def _minimize_largest_stage(costs: SegmentCosts) -> Ends:
         limit = costs.limits[costs.stage_ranks[stage]]
         return costs.memory(stage, start, end) / (limit if finite else 1.0)
 
+    # The last argument is a lower bound of `cost`: no cost is negative.
     ends = _minimize_worst(costs.segments, len(costs.stage_ranks), cost, lambda _stage, _start, _end: 0.0)
-    assert ends is not None
+    assert ends is not None  # no cost is infinite
     return ends
 
 

@@ -106,8 +106,8 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
 def supports_microbatches(schedule: str, microbatches: int, devices: int) -> bool:
     """Return True if a schedule supports this number of microbatches, by the rules of torch.distributed.pipelining.
 
-    1F1B needs at least one microbatch per stage. The schedules in `PER_ROUND` run in equal rounds of at least one
-    microbatch per device.
+    1F1B has one stage per device, and needs at least one microbatch for each. The schedules in `PER_ROUND` run
+    max(1, microbatches // devices) rounds, which must have equal numbers of microbatches.
     """
     if schedule == "1f1b":
         return microbatches >= devices

@@ -176,7 +176,7 @@ def collect_problem_report(doctor: str) -> dict[str, str]:
 
 
 def write_report(texts: dict[str, str], target: Path) -> None:
-    """Write the files of a problem report to a zip file, atomically. Raises ExportRefused."""
+    """Write the files of a problem report, `texts` by file name, to a zip file, atomically. Raises ExportRefused."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():

@@ -142,7 +142,7 @@ def refresh_slurm_states(runs: Iterable[RunFolder]) -> bool:
 
 
 def _query_states(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Return the current states of the SLURM jobs `jobs` on a host, both by job id.
+    """Return the current states of SLURM jobs on a host by job id. `jobs` are their previous states, also by job id.
 
     If SLURM can't be queried, the states are the previous ones with the reason as `query_error`.
     """

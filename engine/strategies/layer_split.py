@@ -160,9 +160,12 @@ class _SharedAttention(nn.MultiheadAttention):
 
         weight: Any = self.in_proj_weight
         tokens: Any = DTensor.from_local(query, weight.device_mesh, [Replicate()], run_check=False)
+        # Queries, keys and values of this rank's heads. `num_heads` is also the number of heads of this rank.
         projected = functional.linear(tokens, weight, self.in_proj_bias).to_local()  # type: ignore[attr-defined]
+        # Each [batch, heads, tokens, channels of a head].
         queries, keys, values = projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(queries, keys, values)
+        # The weights of `out_proj` are divided by rows (`RowwiseParallel`), so it sums over the heads of all ranks.
         return self.out_proj(attended.transpose(1, 2).flatten(2)), None
 
 

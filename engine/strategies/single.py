@@ -43,7 +43,10 @@ class SingleDevice(Strategy):
     """Module for forward passes: `model`, or a wrapper of it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Move the model to the device, and turn activation checkpointing on if the job requests it."""
+        """Move the model to the device in the job's memory format, in training mode.
+
+        If the job requests activation checkpointing, turn it on, or add a remark if the model has no blocks for it.
+        """
         super().wrap(model, objective, shape, resolved)
         self.model = model.to(self.device).to(memory_format=memory_format(self.job))
         self.forward, self.local_modules = self.model, [self.model]

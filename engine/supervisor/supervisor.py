@@ -386,7 +386,7 @@ class Supervisor:
         if not lost:
             return
         failed = Failed(cause=" ".join(lost.values()), kind="lost_gpu", devices=tuple(lost))
-        decision = self._restart_policy.decide(failed)
+        decision = self._restart_policy.decide(failed)  # if the run restarts, the policy's job has no lost GPUs
         self._sampler.drop(lost)
         if isinstance(decision, Failed):
             self._failure = decision
@@ -410,7 +410,7 @@ class Supervisor:
         self._request_end("paused" if name == PAUSING else "stopped", name)
 
     def _on_command(self, command: Command) -> None:
-        """Execute a client's command. Commands for the workers are passed on to them."""
+        """Execute a client's command. Commands for the workers are logged by name and passed on to them."""
         if self._state is RunState.FINISHED:
             return  # nothing follows `RunFinished` in the log
         match command:

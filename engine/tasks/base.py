@@ -181,7 +181,7 @@ class FileSamples(SampleSet):
 
 
 class SampleFiles(ABC):
-    """Reader and writer for files that contain many points each.
+    """Reader and writer for a task's point-cloud files, which contain many points each.
 
     Attributes:
         noun: Name of such a file in messages.

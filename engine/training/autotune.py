@@ -153,7 +153,9 @@ class Autotuner:
         self._strategy.resolved_job = replace(self._strategy.resolved_job, job=self.job)
 
     def _compile(self) -> None:
-        """Compile the model under the conditions of `compile`, without updating the strategy's job.
+        """Compile the model if the job requests it ("on"), or if a trial shows that it pays off ("auto").
+
+        The strategy's job is not updated.
 
         For other batch shapes and in validations, a compiled model runs eagerly instead of being compiled again.
         """
@@ -161,7 +163,7 @@ class Autotuner:
         requested = self.job.precision.compile
         if requested == "off":
             return
-        assert isinstance(strategy, SingleDevice)
+        assert isinstance(strategy, SingleDevice)  # or a subclass, such as that for DDP
         refusal = self._explain_skipping_compiling() if requested == "auto" else ""
         if refusal:
             self._choose("compile", "off", refusal)
@@ -174,7 +176,7 @@ class Autotuner:
                     self._require_compiling(rehearsal, strategy.model)
                 else:
                     self._try_compiling(rehearsal, strategy.model)
-        except _TrialStopped:
+        except _TrialStopped:  # the run should stop, so the trial has no result
             if is_compiled(strategy.model):
                 undo_compiling(strategy.model)
         if is_compiled(strategy.model):

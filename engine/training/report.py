@@ -119,10 +119,13 @@ class Reporter:
         """Set the activity of the main thread.
 
         The supervisor uses it to distinguish hanging ranks from ranks that wait for others. Every call counts as
-        progress. Calls are cheap. In a training run, set "data" before loading a batch, "step" before `Strategy.step`,
-        and "agree" before collectives and before reading results from the device. In a validation, set "agree" before
-        every call of `stop` and "evaluate" after it. Set "save" before gathering and writing a checkpoint. `set_phase`
-        sets the activity with which a phase begins.
+        progress, and calls are cheap. `set_phase` sets the activity with which a phase begins. Set
+
+        - "data" before loading a batch,
+        - "step" before `Strategy.step`,
+        - "agree" before collectives and before reading results from the device,
+        - "evaluate" in a validation, after each collective in which the ranks agree whether to stop,
+        - "save" before gathering and writing a checkpoint.
         """
         self._activity = (activity, time.monotonic())
 

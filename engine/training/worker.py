@@ -111,9 +111,9 @@ class WorkerContext(NamedTuple):
     dataloaders: DataLoaders
 
     def create_optimizer_step(self, steps: int) -> OptimizerStep:
-        """Create the optimizer for `steps` steps per epoch.
+        """Create the optimizer's step, with `steps` steps per epoch.
 
-        It does not update the parameters in `frozen` until they are unfrozen.
+        It does not update the parameters in `self.frozen` until they are unfrozen.
         """
         strategy = self.strategy
         return OptimizerStep(

@@ -126,7 +126,8 @@ def _create_label(style: str = "") -> QLabel:
 def _find_warnings(answer: Advice) -> Iterable[Problem]:
     """Yield the warnings about an answer.
 
-    If no candidate fits into memory, the remedies are yielded, otherwise the reason why the ranking is uncertain.
+    If no candidate fits into memory, these are the remedies or, without any, a warning if the time ran out. Otherwise,
+    it is the reason why the ranking is uncertain.
     """
     if not answer.fits:
         for remedy in answer.remedies:

@@ -73,7 +73,10 @@ class Keymap(QObject):
         self._settings.forget(_KEY)
 
     def _set(self, action: Action, keys: tuple[str, ...]) -> None:
-        """Set the shortcuts of an action, and save all shortcuts that differ from the default ones."""
+        """Set the shortcuts of an action, update `chosen_keys` in `gui.actions`, and save these.
+
+        `chosen_keys` has only the shortcuts that differ from the default ones.
+        """
         action.set_keys(keys)
         chosen_keys.pop(action.objectName(), None)
         if keys != action.standard_keys:

@@ -208,6 +208,8 @@ class LogLoader(QObject):
 def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
     """Read a run to the end of its log or until `is_stopped` is set. Return None if it doesn't exist.
 
+    `series` is its index among the compared runs.
+
     Raises OSError if the run can't be read, or other errors if it is damaged.
     """
     try:

@@ -187,7 +187,7 @@ class ComparePage(QWidget):
 
     def _on_complete(self) -> None:
         """Draw the runs that were read, emit `loaded`, and read active runs again after a pause."""
-        if self._redraw_timer.isActive():
+        if self._redraw_timer.isActive():  # runs have been read since the last drawing
             self._show_runs()
         self._show_state()
         self._schedule_refresh()

@@ -58,8 +58,10 @@ class _Query(NamedTuple):
 class CachedDisk(QObject):
     """Cache of facts about the disk and servers, which are None until they have been read.
 
-    A question identifies a fact: its kind, and the path, weights or host that it is about. The getters add questions to
-    a pass, which starts with `start_pass`. `refresh` starts a query for each question on a worker thread.
+    A question identifies a fact: its kind, and the path, weights or host that it is about. A pass is one validation of
+    the form: it starts with `start_pass`, and each getter that is called adds its question to the pass. `refresh` then
+    starts a query for each question on a worker thread. The next pass deletes the answers to questions that the last
+    one didn't contain.
 
     Signals:
         changed(): an answer has arrived or changed.

@@ -167,7 +167,10 @@ def _save_consent(path: str, asked_sha256: str | None) -> _ConsentResult:
 
 
 def _read_program(path: str) -> _Program:
-    """Read the start of a model file and count the rest. If it is unreadable, the text is the reason."""
+    """Return the first `PREVIEW_BYTES` of a model's program, and the numbers of bytes and lines that follow them.
+
+    If the file is unreadable, `text` of the result is the reason.
+    """
     try:
         with open_regular(Path(path).expanduser()) as stream:
             preview = stream.read(PREVIEW_BYTES).decode(errors="replace")

@@ -169,7 +169,10 @@ class JobPanel(JobSignals):
         self.form.focus_field(prefill.focus)
 
     def end_prefill(self) -> None:
-        """Return to the user's form and discard the prefilled form."""
+        """Return to the user's form and its devices, and discard the prefilled form. Emits `devices_requested`.
+
+        If the focus was in the panel, it moves to the Train button.
+        """
         if self.form is self.job_form:
             return
         focused = self.window().focusWidget()

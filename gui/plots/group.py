@@ -30,7 +30,7 @@ _MIN_SPAN_FRACTION = 0.1
 
 
 class Drawable(Protocol):
-    """Interface of a plot in a group."""
+    """Interface of a plot in a `PlotGroup`."""
 
     def redraw(self) -> None: ...
 

@@ -204,7 +204,10 @@ class VerdictCard(QFrame):
         self.setVisible(advice is not None)
 
     def _add_button(self, choice: Choice, continues_run: bool) -> QPushButton:
-        """Add a button that requests the settings of `choice`, for the same run if `continues_run` is True."""
+        """Add and return a button that puts the settings of `choice` into the form.
+
+        If `continues_run` is True, they are for training this run further, otherwise for a new run.
+        """
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
         tip = (
             tr("Put this run into the form to train it further: {values}")

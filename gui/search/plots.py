@@ -93,6 +93,7 @@ class TrialPlot(ThemedPlot):
         self._empty_label.setVisible(not self.has_content)
         for side in ("bottom", "left"):
             self.getAxis(side).setVisible(self.has_content)
+        # Mark the selection as drawn, so that `redraw` doesn't hide it, and place it above the trials.
         self.get_or_create_item("selection", lambda: self.selection)
         self._highlight()
 

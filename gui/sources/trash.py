@@ -28,7 +28,10 @@ class Trashed:
 
 
 def trash_run(run: RunFolder) -> Trashed:
-    """Move a run's folder to a trash on the same disk. Raises CannotTrash if the run is active or the move fails."""
+    """Move a run's folder to a trash on the same disk, and return where it is.
+
+    Raises CannotTrash if the run is active or the move fails.
+    """
     if run.state() not in ENDED or run.is_supervised():  # a supervisor still writes after its last event
         raise CannotTrash(tr("{run_id} is still running: stop it first.").format(run_id=run.run_id))
     return trash_folder(run.path)

@@ -247,9 +247,11 @@ class StageDiagram(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
-        row_ends = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
+        # X position after the last text of each row. `sizeHint` reserves less height for a read-only diagram.
+        row_ends = [0.0] * (1 if self._read_only else 2)
         for number in range(len(self._bar.stages) - 1):
             sent = stage_format.format_transfer(self._bar.stages, number)
+            # Without an arrow if nothing is sent, because both stages are on one device: `sent` is then "stays".
             text = f"{sent} →" if stage_format.compute_sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
             left = min(max(self._to_x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)

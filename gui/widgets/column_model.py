@@ -151,7 +151,7 @@ def apply_table_style(table: QTableView, leading: int = 12, padding: int = PAD) 
 
 
 class _RowHeight(QObject):
-    """Child object of a table that keeps its rows as high as a line of text and `leading` pixels."""
+    """Child object of a table that keeps its rows as high as a line of text plus `leading` pixels."""
 
     def __init__(self, table: QTableView, leading: int) -> None:
         super().__init__(table)

@@ -153,7 +153,10 @@ def _remove(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _duplicate(drawn: random.Random, root: list[Any]) -> None:
-    """Insert up to a thousand copies of a random element after it. Copies of an object's entry may have another value."""
+    """Insert up to 1,000 copies of a random element of the document `root` after the element, in place.
+
+    If the element is a pair (key, value) of a JSON object, the copies may have another value.
+    """
     within, number = _draw_position(drawn, root)
     if within is root:
         return

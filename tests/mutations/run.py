@@ -142,8 +142,9 @@ def list_replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
 def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, complete: bool) -> str:
     """Apply the patch `fault`, run tests until one fails, and restore the source tree.
 
-    If `complete`, run all tests after the related ones. Returns "noticed by" and the failed test, or the reason why none
-    failed.
+    If the patch declares its tests, only these run. Otherwise, those that `find_related_tests` returns for the changed
+    files run, or only its first group and then tests that execute the changed lines according to `executed`. If
+    `complete` is True, all tests follow. Returns "noticed by" and the failed test, or the reason why none failed.
     """
     applied = subprocess.run(
         ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False

@@ -39,7 +39,7 @@ def read_versions() -> dict[str, str]:
 
 
 def read_hardware() -> tuple[str, ...]:
-    """Return the name of the host's processor in a tuple. A cached answer is only valid for the same processor."""
+    """Return the hardware for which a cached answer is valid: one text with the host's processor and core count."""
     facts = describe_environment(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 

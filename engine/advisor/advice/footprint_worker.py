@@ -45,9 +45,9 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("preparing")
     torch.set_num_threads(1)
     on_cpu = CPU in spec.devices
-    base = psutil.Process().memory_info().rss if on_cpu else 0
-    limits = MainMemoryLimit(1).read_peak() if on_cpu else read_gpu_peaks([torch.device("cuda", 0)])
-    footprint = measure_footprint(spec.job, base, tuple(limit for _, limit in limits.values()))
+    base_bytes = psutil.Process().memory_info().rss if on_cpu else 0
+    peaks_and_limits = MainMemoryLimit(1).read_peak() if on_cpu else read_gpu_peaks([torch.device("cuda", 0)])
+    footprint = measure_footprint(spec.job, base_bytes, tuple(limit for _peak, limit in peaks_and_limits.values()))
     write_result(spec.run_folder, spec.rank, footprint)
     return WorkerDone(stopped=False)
 

@@ -68,7 +68,7 @@ def _print_csv(options: argparse.Namespace) -> None:
 
 
 def _print_tables(options: argparse.Namespace) -> None:
-    """Print the snapshots as tables, one below the other."""
+    """Read one snapshot, or with `--watch` one per interval, and print each as a table below the previous one."""
     from engine.cli.gpus.screen import create_console
     from engine.cli.gpus.table import View
 

@@ -110,7 +110,7 @@ def _list_bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
 
 
 def _list_memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
-    """Yield the title and the text of each fact about memory errors and retired memory. Unknown facts are empty."""
+    """Yield the title and the text of each fact about memory errors and retired memory. Unknown texts are empty."""
     ecc, retired = gpu.ecc, gpu.retired
     yield "ECC", _format_on_or_off(ecc.enabled)
     yield "Memory errors", _format_error_counts(ecc.corrected, ecc.uncorrected)

@@ -145,7 +145,10 @@ class InstanceImages(LetterboxedImages):
         return counts.tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return a letterboxed image followed by its planes of object numbers and classes."""
+        """Return a letterboxed image followed by its planes of object numbers and classes.
+
+        `sides` are the height and width of the original image.
+        """
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
         size = image.shape[-1]
         return np.concatenate(

@@ -70,7 +70,8 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 def _count_components(plane: Values, values: Values) -> int:
     """Return the total number of connected components of all `values` in the mask `plane` [h, w].
 
-    For noise, for which counting would take minutes, return `MAX_SCATTERED` times the number of values instead.
+    `values` are the positive values in the mask, in ascending order. Other pixels are background. For noise, for which
+    counting would take minutes, return `MAX_SCATTERED` times the number of values instead, too many for objects.
     """
     from scipy.ndimage import find_objects, label
 

@@ -78,7 +78,10 @@ class Rotation(NamedTuple):
 
 
 def get_rotation(image: Image.Image) -> Rotation | None:
-    """Return the rotation of an opened image, or None if it is upright."""
+    """Return the rotation of an opened image, or None if it is upright.
+
+    Raises Unfit if the image is rotated and too large to decode.
+    """
     if image.format == "PNG" and "exif" not in image.info:
         return None  # Pillow would decode the entire file to search for the tag at its end
     orientation = image.getexif().get(TAG, 1)

@@ -161,7 +161,7 @@ def _find_two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 
 
 def learn_from_colors(present: Levels, survey: Survey) -> Meaning:
-    """Return a meaning with one class for each color in `present`, or with a `failure` if they are not classes.
+    """Return the meaning of color masks: one class for each color in `present`, or a `failure` if they are not classes.
 
     They are not classes if there are too many, or if they vary smoothly as in photos.
     """

@@ -193,6 +193,7 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
             else:
                 image.tags = _read_tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
+    # Without names, the classes are sorted by number if all of them are numbers.
     return convert(kind, splits, _report_rows(rows_without_image, unusable_boxes), names or _sort_numbers(tree, splits))
 
 

@@ -135,7 +135,8 @@ FORMAT = Format(
 def _read_names(path: str) -> frozenset[str] | None:
     """Return the names in a list of images, without folders and extensions.
 
-    A name is the first word in a line. Returns None if the list is missing.
+    A name is the first word in a line. It is only shortened if it has a folder or the extension of an image. Returns
+    None if the list is missing.
     """
     try:
         tokens = [line.split(maxsplit=1)[0] for line in read_text_lines(path, MAX_TABLE_BYTES)]

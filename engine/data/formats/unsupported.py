@@ -161,7 +161,7 @@ def _detect(tree: Tree) -> list[Detection]:
     for folder in folders:
         suffixes = tree.suffixes(folder)
         images += sum(suffixes[ending] for ending in EXTENSIONS)
-        present_endings = {_SHARD.sub("", suffix) for suffix in suffixes}
+        present_endings = {_SHARD.sub("", suffix) for suffix in suffixes}  # ".tfrecord-00000-of-00010"
         for format in _FORMATS:
             last_endings = {os.path.splitext(ending)[1] or ending for ending in format.endings}  # ".gz" for ".nii.gz"
             if last_endings.isdisjoint(present_endings):  # avoids handling each name

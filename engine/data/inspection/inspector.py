@@ -213,7 +213,7 @@ def _get_inspector(found: RecognizedDataset) -> Callable[[RecognizedDataset, Pro
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
-    """Inspect the few samples that were selected from a dataset, and return them as example images."""
+    """Inspect a dataset that has been reduced to a few samples, and return its example images with annotations."""
     return tuple(_get_inspector(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
 
 

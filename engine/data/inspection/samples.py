@@ -92,7 +92,10 @@ def _make_box(label: str, edges: Sequence[float]) -> SampleBox:
 
 
 def _count_mask_pixels(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
-    """Return the pixel counts of a mask by class name as "pixels". Raises Unfit, and any exception of the decoder."""
+    """Return {"pixels": counts}, with the number of a mask's pixels of each class by class name.
+
+    Raises Unfit, and any exception of the decoder.
+    """
     assert found.code is not None
     plane = class_plane(read_values(read_image(split.masks[index])), found.code)
     return {"pixels": count_by_class(found.classes, plane)}

@@ -53,6 +53,7 @@ class MigInstances:
         count = self._calls.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
+            # The pair names the reading, which is counted like that of a quantity.
             handle = self._calls.attempt(("instance", number), lambda number=number: self._get_instance_handle(number))  # type: ignore[misc]
             if handle is not None:
                 calls = DeviceCalls(self._calls.nvml, handle, self._stopwatch)

@@ -60,8 +60,8 @@ MAX_GENERATION, MAX_LANES = 9, 32
 class ReadRequest(NamedTuple):
     """Quantities to read now.
 
-    `processes`, `activity` and `details` are groups that are visible to the user. `processes_due`, `slow_due` and
-    `links_due` are True for groups that are due (see `nvml_reader.READ_INTERVALS_S`).
+    `processes`, `activity` and `details` are True if this group of quantities is visible to the user. `processes_due`,
+    `slow_due` and `links_due` are True if the group's interval has passed (see `nvml_reader.READ_INTERVALS_S`).
     """
 
     processes: bool = True

@@ -132,7 +132,7 @@ def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) 
 
 
 def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
-    """Return the cores and the NUMA node closest to a GPU. The node is None if it is unknown or not unique."""
+    """Return the cores and the NUMA node closest to a GPU, `node`. A NUMA node that isn't known and unique is None."""
     core_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
     node_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))

@@ -309,9 +309,10 @@ class _Conversion:
         return library
 
     def _compare_library(self, library: Library) -> ComparedFile:
-        """Compare the model loaded by `library` with the run's model. Raises CannotConvert if they differ.
+        """Return the differences between the outputs of the model loaded by `library` and those of the run's model.
 
-        Detectors are only loaded, since their inputs and post-processing differ.
+        Detectors are only loaded, since their inputs and post-processing differ, so the result lists no differences for
+        them. Raises CannotConvert if the outputs differ by more than rounding.
         """
         predict = make_library_runner(library, self.folder)
         differences: tuple[Difference, ...] = ()

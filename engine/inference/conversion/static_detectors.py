@@ -180,6 +180,7 @@ class _RCNN(_StaticDetector):
         # The first mask is that of the background.
         class_index = (candidates.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
         probabilities = masks.gather(1, class_index).sigmoid().reshape(*candidates.classes.shape, -1)
+        # Rejected boxes get empty masks.
         return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
 
     def _select_proposals(self, features: list[Tensor]) -> _Candidates:

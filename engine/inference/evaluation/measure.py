@@ -187,7 +187,7 @@ class _SampleRecorder:
     def _compute_scale(self, samples: ImageSet | SampleSet, number: int) -> float:
         """Return the longer side of the original image divided by the side of the model's input.
 
-        Returns 1 if the metrics don't depend on this ratio, or if it is unknown.
+        Returns 1 if the metrics don't depend on the image's original size in pixels, or if this size is unknown.
         """
         if not self._analysis.depends_on_file_size or not isinstance(samples, ImageSet):
             return 1.0

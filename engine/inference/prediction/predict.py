@@ -151,6 +151,7 @@ def _run_workers(
     count = _count_samples(sources, run.job)
     completed = CompletedSamples(folder.folder, count)
     remaining = np.flatnonzero(~completed.samples)
+    # Without remaining samples, workers still start if none has reported the facts about the model yet.
     if not len(remaining) and folder.has_model:
         return completed
     folder.write_plan(Plan(kind=sources.kind, samples=count, start=completed.starts + 1), sources, remaining)
@@ -186,8 +187,9 @@ def _find_source_kind(job: Job, run: Path) -> Kind:
     if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).read_plan()
-    is_custom = planned is not None and planned.preprocessing is not None and not planned.preprocessing.framing
-    return "folder" if is_custom else "images"
+    # A model with images always has a framing, the way in which they are fitted to its input.
+    has_no_images = planned is not None and planned.preprocessing is not None and not planned.preprocessing.framing
+    return "folder" if has_no_images else "images"
 
 
 def _count_samples(sources: Sources, job: Job) -> int:

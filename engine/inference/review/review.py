@@ -163,6 +163,7 @@ def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:
             labels = np.array([number in numbers for numbers in true], np.int64)
             expected_count += estimate_error_count(absent_or_present, labels)
             issues_by_margin += _find_class_issues(samples, absent_or_present, labels, ("", name))
+    # The lowest margin means the most likely error.
     return [issue for _, issue in sorted(issues_by_margin, key=lambda each: each[0])], round(expected_count)
 
 
@@ -196,9 +197,10 @@ def _find_duplicates(run: RunFolder, reviewed: ReviewedData, on_progress: OnProg
     Pairs across splits come first, then pairs with different labels. Reasons for omitted images are added to
     `reviewed.missing`.
     """
-    if reviewed.data is None:
+    if reviewed.data is None:  # no dataset can be opened, for the reasons in `missing`
         return []
     training = read_training(run)
+    # All splits, while `reviewed.data` has only those that were evaluated.
     data = open_data(training, reviewed.evaluations[0].evaluation.dataset, "all")
     if not all(isinstance(samples, ImageSet) for _, samples in data.splits):
         reviewed.missing.append("Duplicates are looked for among images, which this task's samples are not.")

@@ -1,4 +1,4 @@
-"""Construction of models of transformers, from a table with their kinds."""
+"""Construction of models from the library transformers."""
 
 from __future__ import annotations
 

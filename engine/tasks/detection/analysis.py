@@ -105,7 +105,7 @@ class ObjectMetric(Metric):
     def compute(self) -> dict[str, float]:
         """Return the mean AP and AP50 over the classes by metric id, such as "ap_small" and "ap50_small".
 
-        A size without objects has no metrics.
+        A range of object sizes ("small") has no metrics if no object is in it.
         """
         measures = {}
         for size, precisions in self.compute_precisions_by_size().items():

@@ -164,9 +164,9 @@ class DetectionObjective(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each image, [n].
+        """Return the loss of each image, [n]: the sum of the model's losses for it, `outputs` [n, losses].
 
-        In training, the model outputs several losses for each image, [n, losses], which are added up.
+        The model only outputs losses in training. It has already compared its predictions with the targets.
         """
         return outputs.sum(1)
 

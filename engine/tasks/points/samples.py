@@ -325,7 +325,10 @@ def _sort_into_blocks(positions: Points, order: Labels, block_count: int) -> Non
 
 
 def _create_axis_rotation(axis: int, angle: float) -> npt.NDArray[np.float64]:
-    """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`."""
+    """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`.
+
+    The sense of the rotation follows the right-hand rule for axes 0 and 2, and is the opposite for axis 1.
+    """
     first, second = (index for index in range(3) if index != axis)
     rotation = np.eye(3)
     rotation[[first, second], [first, second]] = math.cos(angle)

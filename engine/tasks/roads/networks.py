@@ -137,7 +137,8 @@ class HourglassModuleMTL(nn.Module):
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
-        # Each level has a skip, a path down, and one path up per branch. The lowest also has a bottom per branch.
+        # Each level has 4 groups of blocks: a skip, a path down, and a path up for each of the two branches. The lowest
+        # one has 6, with a bottom for each branch.
         levels = (
             nn.ModuleList(_build_residual_blocks(features, blocks) for _ in range(6 if height == 0 else 4))
             for height in range(depth)

@@ -45,7 +45,11 @@ RETRY_INTERVAL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that is being written, with its best state. `future` is None on ranks other than 0."""
+    """Snapshot that is being written.
+
+    `best` is the state of the best model if it is written with the snapshot. `future` is the outcome of the write, or
+    None on ranks other than 0.
+    """
 
     best: BestState | None
     future: Future[WriteResult] | None

@@ -127,7 +127,10 @@ class ModelView(QWidget):
             self._show_samples(found)
 
     def _update_page(self) -> None:
-        """Show the running evaluation, the form if there are no evaluations, or the open one after it was reloaded."""
+        """Select the page: the progress of a running evaluation, or else the form if there are no evaluations.
+
+        Otherwise, the open evaluation replaces the page that was shown while evaluations were read.
+        """
         if self.pages.is_working:
             self.pages.setCurrentIndex(WORKING)
         elif not self._evaluations:

@@ -1,1 +1,1 @@
-"""Uses of a run's model."""
+"""Pages for using a run's model: prediction, live prediction and conversion."""

@@ -104,7 +104,7 @@ class UseView(QWidget):
             self.convert.show_run(run)
 
     def _show_result(self, pages: RequestPages, result: PredictResult | ConvertResult, path: str) -> None:
-        """Show the results in the file `path` in `result`, and make `result` the visible one of `pages`."""
+        """Show the results from the file `path` on the page `result`, and switch `pages` to it."""
         result.show_file(path)
         pages.setCurrentIndex(RESULT)
 

@@ -78,7 +78,7 @@ class Timeline:
         If the clock has been set back, the earlier rows are shifted back too, so that the times always rise.
         """
         if self._end > self._start:
-            self._fill_gap(x)
+            self._fill_gap(x)  # or shift the earlier rows
         self._ensure_room()
         for key, value in values.items():
             if value is not None and key not in self._columns:

@@ -19,7 +19,7 @@ START = 1_700_000_000.0
 
 
 class AlertsRecorder(QObject):
-    """`Alerts` with a record of the signals that they emit.
+    """Holder of an `Alerts` object with a simulated clock, and a record of the signals that the object emits.
 
     `now` is the current time of the simulated clock, and the time of the last snapshot.
     """

@@ -33,9 +33,10 @@ def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value
 
 
 def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
-    """Return the meaning of point labels, leaving out the class that has the label `value`.
+    """Return the class names, and the mapping of point labels to them, without the class that has the label `value`.
 
-    `classes` are the names of the classes in `code`. Returns a problem if fewer than two classes remain.
+    Points with this label are ignored. `classes` are the names of all classes, and `code` has the label of each.
+    Returns a problem if fewer than two classes remain.
     """
     remaining_classes = [number for number, class_value in enumerate(code.values) if class_value != value]
     if len(remaining_classes) < 2:

@@ -253,7 +253,7 @@ class Numbering:
         if self.bare_labels and value < self.factor:
             return value, True
         label, number = divmod(value, self.factor)
-        return label, number < self.first
+        return label, number < self.first  # objects are numbered from `first` on
 
 
 class NumberedLabels(_MaskFiles):

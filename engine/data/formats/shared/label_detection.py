@@ -101,7 +101,11 @@ class ChosenTables:
 
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
-    """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
+    """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first.
+
+    If no table is usable, one detection reports broken tables of labels or, without any, tables with only measured
+    values, which can't be read.
+    """
     by_columns: dict[tuple[str, ...], list[_FoundTable]] = {}  # by the names of the columns
     with_measures: list[str] = []  # descriptions of tables with measured values instead of labels
     images = TableImages(tree)

@@ -357,7 +357,7 @@ def _normalize(name: str) -> str:
     """
     plain = re.sub(r"[ .\-]", "_", name.lower())
     if plain.startswith("isic"):
-        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # those of images and masks differ
+        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)
     return plain
 
 

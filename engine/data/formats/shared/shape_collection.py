@@ -194,7 +194,10 @@ class ShapeCollection:
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _assign_unsplit_images(self, problems: list[Problem]) -> None:
-        """Drop annotated images without a split if there are training images. Otherwise, use them for training."""
+        """Drop annotated images without a split if there are training images. Otherwise, use them for training.
+
+        A warning about dropped images is appended to `problems`.
+        """
         without_split = self.splits.get("")
         if not without_split or len(self.splits) == 1:
             return

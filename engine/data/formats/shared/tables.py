@@ -115,8 +115,9 @@ def remove_fraction(cell: str) -> str:
 def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[str, str]]:
     """Yield the folder and name of each file that may be a table, in folders up to two levels deep.
 
-    `endings` are the extensions of tables. If a folder has many files with the same extension, these are skipped, since
-    each probably describes one image.
+    `endings` are the extensions of tables. On the second level, at most `_MAX_INNER_FOLDERS` folders are searched. If a
+    folder has many files with the same extension, these are skipped, since each probably describes one image. Files
+    whose names contain one of the words `SUBMISSIONS` are skipped, too.
     """
     # All folders of the first level, and then some of the second.
     second_level = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)

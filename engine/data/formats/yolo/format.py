@@ -150,8 +150,8 @@ def _has_boxes(paths: Sequence[str]) -> bool:
 def _fits(row: Row) -> bool:
     """Return True if the numbers in a line of a YOLO file are fractions of the image size.
 
-    The first four numbers must be fractions. In a line that is longer than a box with a confidence, most of all numbers
-    must be fractions, too.
+    The first four numbers must be fractions. If there are more than five (a box and its confidence), the majority of
+    all numbers must be fractions as well.
     """
     fractions = [_is_fraction(value) for value in row.values]
     return all(fractions[:BOX_VALUES]) and (len(fractions) <= BOX_VALUES + 1 or 2 * sum(fractions) > len(fractions))

@@ -63,7 +63,10 @@ def are_equal(some: list[Batch], others: list[Batch]) -> bool:
 
 
 def test_chained_loaders_prefetch_each_other(make: Make, splits: Splits) -> None:
-    """Make an image of each split unreadable. The loader of a split reports this image when it prefetches."""
+    """Test that, at the end of its epoch, each of two chained loaders prefetches for the other one.
+
+    An image of the other split is unreadable, so prefetching shows as the report of this image.
+    """
     expected = list(make(splits.train).epoch(1))
     reached = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")
