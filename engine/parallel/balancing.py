@@ -146,7 +146,8 @@ def _minimize_slowest_stage(costs: SegmentCosts) -> Ends | None:
 def _minimize_largest_stage(costs: SegmentCosts) -> Ends:
     """Return the division that minimizes the memory of the largest stage.
 
-    If ranks have memory limits, the memory is relative to the limit of the stage's rank.
+    If ranks have memory limits, the memory is relative to the limit of the stage's rank. On a rank without a limit, it
+    counts as 0 then.
     """
     finite = [limit for limit in costs.limits if math.isfinite(limit)]
 

@@ -173,7 +173,7 @@ def _detect(tree: Tree) -> list[Detection]:
         paths = paths_by_variant.get(format.variant, [])
         if paths and (format.has_format is None or any(format.has_format(tree.path(path)) for path in paths[:5])):
             found.append(_make_refusal(format, paths, images))
-    if not images and not found:
+    if not images and not found:  # nothing with an extension shows what the folder contains
         found += _detect_without_ending(tree, folders)
     found += [
         *detect_videos(tree),

@@ -234,7 +234,8 @@ def _inspect_objects(
 ) -> Inspection:
     """Inspect all images and their objects, which are of the given kind.
 
-    Unusable images are passed to `leave_out`. Problems with objects are part of the result.
+    Unusable images are passed to `leave_out`. Problems with objects are part of the result. At most `DECODED` images of
+    a split are decoded although their first and last bytes are intact.
     """
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []

@@ -86,7 +86,7 @@ class TimeSpentView(QWidget):
         self._label_button()
 
     def _label_button(self) -> None:
-        """Label the button of the advice. It changes the run if it is still active, otherwise the form.
+        """Label the button of the advice. It changes the open run if the advice can be applied to it, otherwise the form.
 
         The button is hidden if there is no advice.
         """
