@@ -32,7 +32,7 @@ PIXELS: dict[str, dict[str, Any]] = {
 }
 DETECTORS: dict[str, dict[str, Any]] = {
     # Its BatchNorm takes in a thirty-third of each batch: until it knows the features' spread, all scores are the same, and tie.
-    "ssdlite320_mobilenet_v3_large": {"image_size": 320, "epochs": 40},
+    "ssdlite320_mobilenet_v3_large": {"image_size": 320, "epochs": 80},
     **{
         model: {"encoder": "tu-mobilenetv3_small_050", "image_size": 64}
         for model in ("fasterrcnn", "retinanet", "fcos")
