@@ -56,6 +56,13 @@ TOGETHER = {
 }
 """Starts of paths of files that share slow fixtures, and the name of a group. The same process runs a group's tests."""
 
+SLOW_FILES = (
+    "tests/gui/test_every_control.py",
+    "tests/gui/test_every_page.py",
+    "tests/engine/tasks/test_task_folders.py",
+)
+"""Files with a few tests that take tens of seconds. They run first, or else a single process would run them last."""
+
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
 """Seconds within which processes must exit after a test."""
@@ -90,6 +97,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return next((name for room, name in TOGETHER.items() if file.startswith(room)), file)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            for file in SLOW_FILES:
+                if file in self.workqueue:
+                    self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
 
     return ByRoom(config, log)
 
