@@ -54,7 +54,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
-    """Write the run as a zip file or a folder, with the output of ``footplate doctor``, and print what was written.
+    """Export the run and the output of ``footplate doctor`` to a zip file or a folder, and print its contents.
 
     Raises ExportRefused.
     """

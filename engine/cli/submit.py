@@ -55,7 +55,7 @@ def add_submit(commands: Any) -> None:
     group.add_argument("--script", metavar="FILE", help="submit this script, for example an edited one from --print")
     group.add_argument("--print", action="store_true", help="print the script without submitting it")
     arguments.add_field_flags(parser)
-    parser.set_defaults(command=submit, json=False)  # `validate` reads `json`, for which there is no flag here
+    parser.set_defaults(command=submit, json=False)  # `validate` reads `json`, but this command has no flag --json
 
 
 def add_torchrun(commands: Any) -> None:

@@ -207,7 +207,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     listed, it was removed, not lost. A GPU that a new reader reports as lost keeps its earlier values, if any.
     """
     now = time.time()
-    # Placeholders have no UUID by which they could be found in `listed`.
+    # Placeholders have no real UUID, so they can't be found in `listed`.
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
     listed = _restore_earlier_values(known, listed, now)
     rows = list(listed)

@@ -27,7 +27,7 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the address of this machine from which connections to `machine` would start.
+    """Return this machine's local address for connections to `machine`.
 
     No data is sent. Raises OSError.
     """

@@ -104,7 +104,7 @@ def export_zip(
 
 
 def replace_home(text: bytes) -> bytes:
-    """Return a text in which ~ replaces the path of the user's home folder."""
+    """Replace the path of the user's home folder by ~ in a text, and return the result."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}  # "/" is the home of some system users
     if not homes:
         return text

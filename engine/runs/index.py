@@ -162,7 +162,7 @@ def mirrors_folder(host: str) -> Path:
 
 
 def machine_of(run: RunFolder) -> str:
-    """Return the host from which the run in a folder was copied, or "" if it is a run of this machine."""
+    """Return the name of the host that a run was copied from, or "" for a run of this machine."""
     host = run.path.parent
     return host.name if host == mirrors_folder(host.name) else ""
 

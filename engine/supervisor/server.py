@@ -245,11 +245,11 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Return True if another client can be accepted, after disconnecting a client if the maximum number is reached.
+        """Disconnect a client if the maximum number is reached. Return True if another client can be accepted.
 
-        There are separate limits for clients that only send commands (`commands_only`), of which the oldest is
-        disconnected, and for those that read events. Of these, the one that stopped reading first is disconnected, if
-        it has not read for at least `STALLED_S` seconds. Otherwise, there is no room.
+        There are separate limits for clients that only send commands (`commands_only`) and for those that read events.
+        The oldest of the former is disconnected. Of the latter, it is the one that stopped reading first, if it has not
+        read for at least `STALLED_S` seconds. Otherwise, there is no room.
         """
         # Clients without a cursor have sent no hello yet. `_add_client` limits their number.
         clients = [

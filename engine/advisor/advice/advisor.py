@@ -125,7 +125,7 @@ class _Advisor:
             folder = Path(folder_name)
             self._report("Estimating memory")
             footprint = measure_footprint(job, folder, self._remaining_s)
-            # After an out-of-memory error there are no estimates, and only the trials show which setups fit.
+            # An out-of-memory error leaves the estimates out: the trials show which setups fit.
             if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
                 raise RequestError(Problem("", footprint.cause, "Correct the job, then ask again."))
             state.footprint = footprint if isinstance(footprint, Footprint) else None

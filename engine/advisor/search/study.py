@@ -116,9 +116,9 @@ class Study:
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
     def compute_front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
-        """Return the numbers of the completed trials on the Pareto front, to which no other trial is superior.
+        """Return the numbers of the completed trials on the Pareto front.
 
-        For a single goal, this is the best trial.
+        No other trial is better in one goal and as good in the other. For a single goal, this is the best trial.
         """
         study = self._build_study(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):

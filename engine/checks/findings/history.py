@@ -42,7 +42,7 @@ class Epoch:
         return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
 
     def add(self, metrics: StepMetrics, steps: int) -> None:
-        """Add the metrics of `steps` training steps, of which `metrics` has the means. Ignore a loss that isn't finite.
+        """Add `metrics`, the means over `steps` training steps. Ignore a loss that isn't finite.
 
         The accuracy is ignored together with the loss. The number of the last step is updated in any case.
         """

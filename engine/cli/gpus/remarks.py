@@ -1,4 +1,4 @@
-"""Numbers by which the terminal shows GPUs, and remarks on the GPUs' state."""
+"""Numbers of the GPUs in the terminal, and remarks on the GPUs' state."""
 
 from __future__ import annotations
 

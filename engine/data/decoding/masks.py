@@ -192,7 +192,7 @@ class _Interpreter:
         return _add_details(unnamed, missing=(), warnings=[*warnings, *self._warn_about_tables()])
 
     def _explain_unusable_colors(self, colors: Levels) -> str:
-        """Return the reason why the masks, some of which may be gray, can't be read as colors, or "" if they can.
+        """Return the reason why the masks can't be read as colors, or "" if they can. Some masks may be gray.
 
         `colors` are the values of all masks as colors, except the ignored one.
         """

@@ -147,7 +147,7 @@ class ImageCheck:
 
 
 def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
-    """Return True for each of the `paths`, of which there is at least one, if the file seems complete.
+    """Return True for each path if its file seems complete. `paths` must not be empty.
 
     Threads are used only if reading has to wait for a disk. Otherwise, they would cost more time than they save.
     """

@@ -104,7 +104,7 @@ def _renumber_code(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
 
 
 def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Return a split in which the class c of a file is replaced by `numbers[c]`, without files of unknown classes."""
+    """Replace each file's class c by `numbers[c]`, and leave out files of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     return _RenumberedSplit(
@@ -113,7 +113,7 @@ def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbe
 
 
 def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Return a split in which the class c of an image is replaced by `numbers[c]`, without images of unknown classes."""
+    """Replace each image's class c by `numbers[c]`, and leave out images of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     rows = np.arange(len(labels)) if split.rows is None else split.rows
@@ -121,7 +121,7 @@ def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered
 
 
 def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Return a split in which the label c is replaced by `numbers[c]`, without unknown labels.
+    """Replace each label c by `numbers[c]`, and leave out unknown labels.
 
     `classes` is the number of the model's labels.
     """
@@ -132,9 +132,9 @@ def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renum
 
 
 def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Return a split in which the class c of a box is replaced by `numbers[c]`.
+    """Replace each box's class c by `numbers[c]`, and leave out boxes of unknown classes.
 
-    Boxes of unknown classes, for which this is `UNKNOWN`, are left out. The number of the model's `classes` isn't needed.
+    The number of an unknown class is `UNKNOWN`. The number of the model's `classes` isn't needed.
     """
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN

@@ -187,7 +187,7 @@ def _find_source_kind(job: Job, run: Path) -> Kind:
     if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).read_plan()
-    # A model with images always has a framing, the way in which they are fitted to its input.
+    # Every model of images has a framing, which fits them to its input.
     has_no_images = planned is not None and planned.preprocessing is not None and not planned.preprocessing.framing
     return "folder" if has_no_images else "images"
 

@@ -151,7 +151,7 @@ def _find_common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitP
     graph's set before its split point.
     """
     first_uses = (evaluation.first_used.get(tensor, sys.maxsize) for tensor in train.first_used)
-    # At index n: position by which the evaluation graph has used the first n tensors of the training graph.
+    # Item n is where the evaluation graph has used the training graph's first n tensors.
     all_used_at = list(itertools.accumulate(first_uses, max, initial=-1))
     common = []
     for point, (_, count) in train.locations.items():

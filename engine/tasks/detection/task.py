@@ -201,7 +201,7 @@ class DetectionObjective(Objective):
         ]
 
     def describe_no_detections(self, output: Tensor) -> str:
-        """Return the text for an image in which no detection has a score of at least `SCORE_THRESHOLD`."""
+        """Return the text for an image if all scores of its detections are below `SCORE_THRESHOLD`."""
         best = float(output[:, 4].max()) if len(output) else -1.0  # negative for padding
         text = f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%"
         return text if best < 0 else f"{text}; the best score is {100 * best:.0f}%"
