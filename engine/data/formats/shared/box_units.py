@@ -77,7 +77,7 @@ def _find_other_order(images: Iterable[ShapedImage], anchor: Anchor) -> str | No
     other order fits.
     """
     boxes = beyond = 0
-    # Orders that fit all boxes so far. No format defines the order left, top, right, bottom.
+    # Orders that fit all boxes so far. A format checked here never defines left, top, right and bottom itself.
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
     for image in images:
         height, width = image.size or (math.inf, math.inf)
