@@ -371,7 +371,7 @@ class _Advisor:
     def _may_be_fastest(self, contender: Contender) -> bool:
         """Return True if a lower bound for the contender's step time does not exceed the fastest measured step.
 
-        For a variant, the bound is raised if all measured setups with the same strategy and number of devices were
+        For a base setup, the bound is raised if all measured setups with the same strategy and number of devices were
         slower than their own bounds. The result is always True with bf16, for which the computing time is not predicted.
         """
         job = contender.setup.job

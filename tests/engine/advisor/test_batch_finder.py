@@ -14,12 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.advisor.batch_finder import WORKER, create_trial_job, describe_result
+from engine.advisor import batch_finder
+from engine.advisor.batch_finder import WORKER, create_trial_job, describe_result, find_batch
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
+from engine.advisor.trial_results import write_result
 from engine.contract.advice import FINDING, BatchFound, FinderRequest
+from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.messages import Progress, Refused
+from engine.processes.requests import RequestError
 from engine.system import paths
+from tests.support.clock import Clock
 from tests.support.deep import write_deep_model
 
 ROOT = Path(__file__).parents[3]
@@ -91,6 +96,49 @@ print(json.dumps(failed.kind if failed else "fits"))
     answer = json.loads(run_limited(["-c", code, function], msgspec.json.encode(job), cap, folder, kind))
     assert answer in ("fits", "out_of_memory")
     return bool(answer == "fits")
+
+
+def test_finder_tries_sizes_until_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find the batch size for two workers whose memory suffices for 100 images, with trials of a second."""
+    clock, reports, failure = Clock(50.0), list[Progress](), Failed(cause="A kernel failed.")
+
+    def run_trial(trial: Job, function: str, folder: Path, _emit: object) -> Failed | None:
+        size = trial.training.batch_size
+        clock.now += 1.0
+        assert (function, trial.data.picture_cache) == (WORKER, "off")
+        if size > 100:
+            return failure
+        for rank in range(2):
+            write_result(str(folder), rank, Probe(100 * size / (size + 20), {"memory": (size, 100)}))
+        return None
+
+    monkeypatch.setattr(batch_finder, "time", clock)
+    monkeypatch.setattr(batch_finder, "import_for", lambda _job: None)
+    monkeypatch.setattr(batch_finder, "run_workers", run_trial)
+    job = Job.from_fields(strategy="ddp", devices=("cpu", "cpu"), batch_size=3)
+    found = find_batch(job, reports.append)
+    assert found.largest is not None
+    assert 95 <= found.largest <= 100
+    sizes = [trial.size for trial in found.trials]
+    assert sizes == sorted(sizes)
+    assert not any(size % 2 for size in sizes)
+    assert [trial.fits for trial in found.trials] == [size <= 100 for size in sizes]
+    assert (reports[0].fraction, reports[1].fraction) == (0.0, 0.05)
+    assert [(each.fraction, each.seconds_left) for each in reports[2:4]] == [
+        (pytest.approx(0.05 + 0.95 / 8), 7.0),
+        (pytest.approx(0.05 + 0.95 / 4), 6.0),
+    ]
+    assert len(reports) == 1 + len(found.trials)
+
+    monkeypatch.setattr(batch_finder, "BUDGET_S", 2.0)
+    assert find_batch(job, reports.append).ended_by == "time"
+
+    fixed = job.with_fields(accumulation=64)  # the first size is too large
+    with pytest.raises(RequestError) as caught:
+        find_batch(fixed, reports.append)
+    assert caught.value.problems[0].message == "A kernel failed."
+    failure = Failed(cause="No memory.", kind="out_of_memory")
+    assert find_batch(fixed, reports.append).largest is None
 
 
 @pytest.mark.long

@@ -66,6 +66,7 @@ def run_search(machine: Machine, unit: int = 1, maximum: int = 4000) -> SearchRe
     found = search(machine.probe, unit=unit, maximum=maximum)
     assert len(machine.tried) <= MAX_TRIALS
     assert machine.tried == list(dict.fromkeys(machine.tried))
+    assert list(found.trials) == sorted(machine.tried)
     assert found.largest % unit == 0
     assert not found.largest or found.trials[found.largest] is not None
     return found

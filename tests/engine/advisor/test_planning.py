@@ -116,8 +116,9 @@ def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
 
 
 def test_planner_measures_custom_split_points() -> None:
-    split = planned(split_points=("relu",))
+    split = planned(split_points=("relu",), cpu_threads=2)
     assert (split.split_points, split.chosen) == (("relu",), False)
+    assert torch.get_num_threads() == 2
 
 
 def test_planner_measures_first_replica() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -11,20 +12,27 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import msgspec
 import psutil
 import pytest
 
-from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE
+from engine.advisor import rate_finder, rate_worker
+from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE, STEPS, rate_at
 from engine.advisor.rate_finder import PREPARED, _create_trial_job, _ProgressReporter, find_rate
 from engine.contract.advice import FINDING, BatchFound, FinderRequest, RateFound
-from engine.contract.events import StepMetrics
+from engine.contract.events import Failed, StepMetrics
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.processes import worker_process
+from engine.processes.requests import RequestError
+from engine.strategies.collectives import Collectives
 from engine.system import paths
+from tests.support.clock import Clock
 from tests.support.consent import permit_model_file
+from tests.support.specs import make_worker_spec
 from tests.support.worker_group import Forker
 
 ROOT = Path(__file__).parents[3]
@@ -115,6 +123,54 @@ def test_finder_reports_progress_and_leaves_no_files(
     assert len(found.points) > 50  # more than an epoch's 44 batches
     assert left_no_files(tmp_path)
     assert [path.name for path in paths.cache_folder().iterdir()] == ["compiled"]
+
+
+@pytest.mark.parametrize(("kind", "field"), [("out_of_memory", "batch_size"), ("error", "")])
+def test_finder_reports_failed_training(
+    kind: Literal["out_of_memory", "error"], field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_finder, "import_for", lambda _job: None)
+    monkeypatch.setattr(rate_finder, "run_workers", lambda *_arguments: Failed(cause="It fails.", kind=kind))
+    with pytest.raises(RequestError) as caught:
+        find_rate(small(), lambda _progress: None)
+    assert [(problem.field, problem.message) for problem in caught.value.problems] == [(field, "It fails.")]
+
+
+class SimulatedSteps:
+    """Training steps that take `step_s` seconds each on `clock`. The loss falls by 0.01 per step up to `divergence`."""
+
+    def __init__(self, clock: Clock, step_s: float, divergence: int) -> None:
+        self.collectives = Collectives()
+        self.rates: list[float] = []
+        self._clock, self._step_s, self._divergence = clock, step_s, divergence
+
+    @property
+    def step_count(self) -> int:
+        return len(self.rates)
+
+    def step(self, rate: float) -> float:
+        # The first step takes longer.
+        self._clock.now += self._step_s if self.rates else 100.0
+        self.rates.append(rate)
+        return 5 - 0.01 * len(self.rates) if len(self.rates) <= self._divergence else math.inf
+
+
+@pytest.mark.parametrize(
+    ("step_s", "divergence", "steps", "recorded"), [(0.1, 999, STEPS, STEPS), (3.0, 999, 50, 50), (9.0, 13, 40, 11)]
+)
+def test_curve_has_fewer_steps_if_they_are_slow(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, divergence: int, steps: int, recorded: int
+) -> None:
+    clock, sent = Clock(), list[StepMetrics]()
+    monkeypatch.setattr(rate_worker, "time", clock)
+    simulated: Any = SimulatedSteps(clock, step_s, divergence)
+    reporter: Any = SimpleNamespace(set_phase=lambda _phase: None, send=sent.append)
+    curve = rate_worker._record_curve(simulated, make_worker_spec(small()), reporter)
+    assert (curve.steps, len(curve.losses), curve.diverged) == (steps, recorded, divergence < 99)
+    assert simulated.rates[:3] == [FIRST_RATE] * 3  # the untimed one, and two that predict the time of the others
+    assert simulated.rates[3:] == [rate_at(index, steps) for index in range(recorded)]
+    assert [each.learning_rate for each in sent] == simulated.rates[3:]
+    assert (sent[0].step, sent[0].loss) == (4, curve.losses[0])
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 from engine.advisor.advice import advisor as module
 from engine.advisor.advice import trials
 from engine.advisor.advice.advisor import advise
-from engine.advisor.advice.trial_files import RankMeasurements, Rehearsal, TrialRequest
+from engine.advisor.advice.trial_files import LinkSpeed, RankMeasurements, Rehearsal, TrialRequest
 from engine.contract.advice import Advice, AdviceProgress, AdviceRequest
 from engine.contract.events import Failed
 from engine.contract.job import Job
@@ -31,6 +31,7 @@ class Machine:
 
     Attributes:
         trials: Strategy, number of devices and minimum number of steps of each trial.
+        requests: Request of each trial.
         memory_bytes: Peak use of memory in each trial.
         result: Function that may replace the result of a trial. It is called with the trial's number and job.
     """
@@ -38,6 +39,7 @@ class Machine:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.trials: list[tuple[str, int, int]] = []
+        self.requests: list[TrialRequest] = []
         self.memory_bytes = 5 * GIB
         self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
 
@@ -45,19 +47,21 @@ class Machine:
         self, job: Job, request: TrialRequest, folder: Path, timeout_s: float
     ) -> list[RankMeasurements] | Failed:
         devices = len(job.parallel.devices)
+        self.requests.append(request)
         self.trials.append((job.resolved_strategy, devices, request.min_steps))
         self.clock.now += 1.0
         if failed := self.result(len(self.trials), job):
             return failed
         step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
-        return [
-            RankMeasurements(
-                step_s=(step_s,) * request.min_steps,
-                memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
-                worked_s=0.75,
-                rehearsal=REHEARSAL if request.rehearse_s else None,
-            )
-        ] * devices
+        first = RankMeasurements(
+            step_s=(step_s,) * request.min_steps,
+            memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
+            worked_s=0.75,
+            link=LinkSpeed(1e9, 0.0, devices) if request.times_link else None,
+            rehearsal=REHEARSAL if request.rehearse_s else None,
+        )
+        others = [msgspec.structs.replace(first, memory={"GPU 1": (4 * GIB, 6 * GIB)})] * (devices - 1)
+        return [first, *others]
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     for each in (module, trials):
         monkeypatch.setattr(each, "time", clock)
     monkeypatch.setattr(trials, "_run_trial", machine.run_trial)
-    monkeypatch.setattr(module, "import_for", lambda job: None)
+    monkeypatch.setattr(module, "import_for", lambda job: setattr(clock, "now", clock.now + 3.0))
     monkeypatch.setattr(module, "measure_footprint", lambda job, folder, timeout_s: FOOTPRINT)
     return machine
 
@@ -80,7 +84,7 @@ def test_advisor_ranks_by_measured_speed(machine: Machine) -> None:
     progress: list[AdviceProgress] = []
     found = advise(AdviceRequest(job=JOB, seconds=120.0), progress.append)
     assert (found.ended_by, found.fits, found.is_cached) == ("settled", True, False)
-    assert found.took_s == len(machine.trials)
+    assert (found.took_s, found.memory_by) == (3 + len(machine.trials), "one_device")
     first = found.table[0]
     assert (first.changes, first.images_per_second) == ({}, pytest.approx(32 / 0.2))
     assert first.efficiency == pytest.approx((0.41 / 0.2) / 2)
@@ -93,9 +97,18 @@ def test_advisor_ranks_by_measured_speed(machine: Machine) -> None:
     assert first.time is not None
     assert (first.time.steps, first.time.validation_s) == (1000 // 32, 2.5)
     assert first.time.step_s == pytest.approx(0.2 + 0.1 / 31)
+    assert first.time.start_s == pytest.approx(0.2 + 3 + 0.25 + 31 * 0.1)
+    assert (first.memory_bytes, first.limit_bytes) == (4 * GIB, 6 * GIB)
+    assert [number for number, request in enumerate(machine.requests) if request.times_smaller] == [0]
+    assert [machine.trials[number][1] for number, each in enumerate(machine.requests) if each.times_link] == [2]
+    assert machine.requests[0].give_up_s == (120 - 3) / 4
+    assert machine.requests[1].give_up_s == pytest.approx(1.3 * 0.41)
+    assert machine.requests[-1].rehearse_s == 5
     seconds = [each.seconds_left for each in progress]
     assert seconds == sorted(seconds, reverse=True)
     assert [row.state for row in progress[2].table][:1] == ["trying"]
+    left = [each.left for each in progress if each.what.startswith("Tried")]
+    assert (left, left[-1]) == (sorted(set(left), reverse=True), 0)
 
 
 def test_answer_is_cached_unless_it_was_stopped(machine: Machine) -> None:
@@ -146,6 +159,12 @@ def test_setups_are_not_tried_after_the_time_is_up(machine: Machine, monkeypatch
     assert [left.why for left in found.left_out if left.kind == "time"] == ["The time was up."]
     assert found.considered == sum(len(left.names) for left in found.left_out)
     assert "time was up" in found.sentence
+
+
+def test_footprint_without_memory_leaves_estimates_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "measure_footprint", lambda *_arguments: OUT_OF_MEMORY)
+    found = ask()
+    assert (found.fits, found.memory_by, found.table[0].estimated_bytes) == (True, "none", None)
 
 
 def test_failing_job_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.advisor.advice.estimates import UNCALIBRATED, Costs, calibrate, estimate_bytes, estimate_min_step_s
@@ -37,10 +38,10 @@ def job(strategy: str, devices: tuple[str, ...] = GPUS, **changes: Any) -> Job:
     return Job.from_fields(strategy=strategy, devices=devices, batch_size=32, optimizer="adamw", **changes)
 
 
-def gib(of: Job) -> float:
+def gib(of: Job, footprint: Footprint = FOOTPRINT) -> float:
     entry = load_catalogue().strategy(of.resolved_strategy)
     assert entry is not None
-    found = estimate_bytes(of, entry, FOOTPRINT, UNCALIBRATED)
+    found = estimate_bytes(of, entry, footprint, UNCALIBRATED)
     assert found is not None
     return found / GIB
 
@@ -50,11 +51,37 @@ def test_memory_of_each_strategy() -> None:
     assert gib(job("ddp")) == pytest.approx(4 + 1 / 4)
     assert gib(job("zero1")) == pytest.approx(2 + 2 / 4 + 1 / 4)
     assert gib(job("fsdp")) == pytest.approx(1 + 3 / 16 + 1 / 4)
-    assert gib(job("pipeline", pipeline_schedule="1f1b")) < gib(job("pipeline", pipeline_schedule="gpipe")) < 2
+    assert gib(job("hsdp", replicas=2)) == pytest.approx(4 / 2 + 3 / 16 + 1 / 4)
+    stages = 1.15 / 4  # the largest of four
+    assert gib(job("pipeline", pipeline_schedule="gpipe")) == pytest.approx(stages * (4 + 1))
+    assert gib(job("pipeline", pipeline_schedule="1f1b")) == pytest.approx(stages * (4 + 4 / 16))
+    assert gib(job("ddp_pipeline", pipeline_schedule="gpipe", replicas=2)) == pytest.approx(2 * stages * (4 + 1 / 2))
+    assert gib(job("tp")) == pytest.approx(4 / 4 + 3 / 16 + 0.35 + 0.65 / 4)
     assert gib(job("single", GPUS[:1], accumulation=4)) == pytest.approx(4 + 1 / 4)
     assert gib(job("single", GPUS[:1], activation_checkpointing=True)) == pytest.approx(4 + 1 / 4)
     assert gib(job("fsdp", cpu_offload=True)) < 0.5
     assert gib(job("single", GPUS[:1], precision="bf16")) == pytest.approx(4 + 1 / 2)
+
+
+def test_memory_includes_images_and_copies_for_checkpoints() -> None:
+    footprint = msgspec.structs.replace(
+        FOOTPRINT,
+        image_bytes=GIB // 128,
+        buffer_bytes=GIB // 8,
+        base_bytes=GIB // 4,
+        activations=Activations(GIB // 16, GIB // 32, GIB // 64),
+    )
+    sgd: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.9}
+    batch = 32 / 128
+    other = 1 / 8 + 1 / 4 + 2 * 4 * batch / 4 + 3 * batch
+    activations = 1 / 16 + 32 * (1 / 32 + 1 / 64)
+    assert gib(job("single", GPUS[:1]).with_fields(**sgd), footprint) == pytest.approx(3 + other + activations)
+    assert gib(job("single", ("cpu",)).with_fields(**sgd), footprint) == pytest.approx(3 + 2 + other + activations)
+    assert gib(job("single", GPUS[:1]).with_fields(optimizer="sgd", momentum=0.0), footprint) == pytest.approx(
+        2 + other + activations
+    )
+    sharded = 1 / 8 + 1 / 4 + (2 + 3) * batch / 4 + 1 / 16 + 8 * (1 / 32 + 1 / 64)
+    assert gib(job("fsdp", ("cpu",) * 4), footprint) == pytest.approx(4 / 4 + 3 / 16 + (1 + 2) + (2 + 2) + sharded)
 
 
 def test_calibration_scales_activations_first() -> None:

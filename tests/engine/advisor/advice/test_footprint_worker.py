@@ -35,6 +35,10 @@ def test_footprint_has_sizes_and_available_memory(
     [
         (nn.Linear(4, 3), (0, 0)),  # saves only the images and its weights
         (nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 5)), (2 * 3 * 4, 2 * 3 * 4)),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
+            (2 * 3 * 4 + 2 * 3 * 4, 2 * 3 * 4),
+        ),  # with mean and deviation
         (nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 5), nn.Tanh()), (2 * (3 + 5) * 4, 2 * 5 * 4)),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from engine.advisor.advice.machines import (
@@ -32,7 +34,12 @@ def test_efficiency_depends_on_network() -> None:
     assert 0.9 < fast.efficiency <= 1
     assert fast.images_per_second == pytest.approx(64 / 0.1, rel=0.1)
     assert fast.total_s == pytest.approx(100, rel=0.1)
-    assert slow.sentence.startswith("Predicted, not measured: 4 machines")
+    assert slow.sent_bytes == 100_000_000
+    assert slow.sending_s == pytest.approx(6 * 0.2 / PAYLOAD, rel=1e-2)
+    assert slow.total_s == pytest.approx(400 + 1000 * (64 / slow.images_per_second - 0.4))
+    numbers = re.findall(r"[\d.,]*\d", slow.sentence)
+    assert numbers[:3] == ["4", f"{slow.images_per_second:.0f}", f"{4 * slow.efficiency:.2f}"]
+    assert numbers[-2:] == [f"{1000 * slow.sending_s:,.1f}", "1"]
 
 
 def test_fixed_time_is_not_divided() -> None:

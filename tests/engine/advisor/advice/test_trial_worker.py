@@ -1,0 +1,214 @@
+"""Measurements of the advisor's trials: in workers, and with simulated durations."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.advisor import batch_worker
+from engine.advisor.advice import trial_worker
+from engine.advisor.advice.contenders import Contender
+from engine.advisor.advice.setups import Setup
+from engine.advisor.advice.trial_files import TrialRequest
+from engine.advisor.advice.trial_worker import _measure_loading, _rehearse, _Trial, _validate_twice
+from engine.advisor.advice.trials import rehearse, try_setup
+from engine.contract.job import Job
+from engine.processes import worker_process
+from engine.training.report import Reporter
+from tests.engine.supervisor.supervised import make_images
+from tests.support.clock import Clock
+from tests.support.specs import make_worker_spec
+from tests.support.worker_group import Forker
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    images = make_images(tmp_path / "images", 24)  # 48 of them for training, and 12 for validation
+    return Job.from_fields(
+        dataset=str(images), model="mnist_cnn", strategy="single", devices=("cpu",), batch_size=4, loader_workers=1
+    )
+
+
+def test_trial_measures_what_is_requested(
+    job: Job, forker: Forker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
+    (tmp_path / "trial").mkdir()
+    setup = Setup(job.with_fields(strategy="ddp", devices=("cpu", "cpu"), batch_size=12), "DDP")
+    contender = Contender(setup)
+    request = TrialRequest(min_steps=5, seconds=0.0, times_smaller=True, times_link=True)
+    try_setup(contender, request, tmp_path / "trial", 300.0)
+    measured = contender.measured
+    assert measured is not None
+    assert (contender.state, contender.trials, len(contender.steps)) == ("measured", 1, 5)
+    assert 0 < contender.startup_s < contender.wall_s
+    assert (measured.smaller_batch, measured.gave_up, measured.rehearsal) == (4, False, None)
+    assert measured.smaller_step_s
+    assert measured.load_rate
+    assert measured.link is not None
+    assert measured.link.ranks == 2
+    assert measured.backward_share is not None
+    assert 0 < measured.backward_share < 1
+    assert measured.joules_per_image is None
+    result = rehearse(contender, 0.5, tmp_path / "trial", 300.0)
+    assert result is not None
+    rehearsal, startup_s = result
+    assert startup_s > 0
+    assert rehearsal.validated == 1
+    assert 0 < rehearsal.save_s < rehearsal.validation_s + 10
+    assert [path.name for path in (tmp_path / "trial").glob("*.pt")] == []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(trial_worker, "time", clock)
+    monkeypatch.setattr(trial_worker, "clock", lambda _device: clock.now)
+    return clock
+
+
+@pytest.fixture
+def trial(job: Job, tmp_path: Path) -> Iterator[_Trial]:
+    channel, other_end = socket.socketpair()
+    reporter = Reporter(channel, 0, on_end=lambda: None)
+    request = TrialRequest(give_up_s=0.5, rehearse_s=2.0)
+    with channel, other_end:
+        spec = make_worker_spec(job.with_fields(predictions=0), run_folder=str(tmp_path))
+        yield _Trial(spec, reporter, request)
+        reporter.close()
+
+
+@pytest.mark.parametrize(
+    ("durations", "limits", "timed"),
+    [
+        ([0.4, 0.1, 0.2, 0.3, 0.4], (1, 2, 0.35), [0.1, 0.2, 0.3]),
+        ([0.4, 0.4, 0.1, 0.2, 0.3], (2, 2, 0.0), [0.1, 0.2]),
+        ([0.1, 0.2], (0, 5, 0.0), [0.1, 0.2]),  # no more batches
+        ([0.1, 0.6, 0.2, 0.6, 0.1], (1, 5, 0.0), [0.6, 0.2, 0.6]),  # a step is too slow after a second
+        ([1.1, 0.6], (2, 5, 0.0), []),
+    ],
+)
+def test_steps_are_timed_until_enough_or_too_slow(
+    trial: _Trial,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    durations: list[float],
+    *,
+    limits: tuple[int, int, float],
+    timed: list[float],
+) -> None:
+    waiting, (warm_up, min_steps, seconds) = iter(durations), limits
+
+    def step(*_arguments: object) -> None:
+        clock.now += next(waiting)
+
+    monkeypatch.setattr(trial.strategy, "step", step)
+    batches: Any = iter([object()] * len(durations))
+    assert trial.time_steps(batches, warm_up=warm_up, min_steps=min_steps, seconds=seconds) == pytest.approx(timed)
+
+
+@pytest.mark.parametrize(
+    ("loading_s", "rate"),
+    # Images of a batch, divided by the duration of a load in the second pass. The epoch has 12 batches.
+    [([0.1] * 3 + [0.5] * 3 + [math.nan], 4 / 0.5), ([0.01] * 13 + [0.02] * 12, 4 / 0.02), ([math.inf] * 2, None)],
+)
+def test_loading_is_timed_in_the_second_pass(
+    trial: _Trial,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    loading_s: list[float],
+    rate: float | None,
+) -> None:
+    durations = iter(loading_s)
+    load = trial_worker._load_batch
+
+    def load_batch(batches: Any) -> bool:
+        seconds = next(durations)
+        clock.now += seconds if seconds < math.inf else 0.0
+        return load(batches) and seconds < math.inf
+
+    monkeypatch.setattr(trial_worker, "_load_batch", load_batch)
+    found = _measure_loading(trial)
+    assert found == (None if rate is None else pytest.approx(rate))
+
+
+def test_rehearsal_separates_steps_that_decode(trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, float]] = []
+    durations = iter([[9.0, 0.5, 0.2, 0.2], [0.5, 0.1, 0.1, 0.4], [0.8, 0.1, 0.1, 0.1]])
+
+    def train(_trial: _Trial, batches: Iterable[Any], seconds: float) -> list[float]:
+        calls.append((len(list(batches)), seconds))
+        clock.now += 1.5
+        return next(durations)
+
+    monkeypatch.setattr(trial_worker, "_train", train)
+    monkeypatch.setattr(trial_worker, "_validate_twice", lambda *_arguments: (3.0, 0.5))
+    monkeypatch.setattr(trial_worker, "_time_saving", lambda _trial: 0.7)
+    found = _rehearse(trial)
+    assert calls == [(12, 2.0), (4, 2.0), (4, 0.5)]
+    assert (found.cold_step_s, found.warm_step_s, found.start_s) == pytest.approx((0.3, 0.1, 0.65 - 0.1))
+    assert (found.validation_s, found.validated, found.save_s) == (3.0, 0.5, 0.7)
+
+
+@pytest.mark.parametrize(("batch_s", "expected"), [((0.6, 0.5), (1.5, 1.0)), ((1.1, 0.1), (2.2 * 3, 1 / 3))])
+def test_validation_is_repeated_if_it_was_complete(
+    trial: _Trial,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    batch_s: tuple[float, float],
+    expected: tuple[float, float],
+) -> None:
+    """Validate three batches twice, which take `batch_s` each in the two validations, with a limit of two seconds."""
+    evaluate, durations = trial.strategy.evaluate, iter(batch_s)
+
+    def evaluate_slowly(batches: Iterable[Any], *arguments: Any) -> bool:
+        seconds = next(durations)
+
+        def load_slowly() -> Iterator[Any]:
+            for batch in batches:
+                clock.now += seconds
+                yield batch
+
+        return evaluate(load_slowly(), *arguments)
+
+    monkeypatch.setattr(trial.strategy, "evaluate", evaluate_slowly)
+    val = trial.prepared.dataloaders.create_val_loader()
+    try:
+        assert _validate_twice(trial, val) == pytest.approx(expected)
+    finally:
+        val.close()
+
+
+@pytest.mark.parametrize(
+    ("durations", "on_cpu", "mean_s"),
+    [
+        ([9.0, 1.0, 2.0, 3.0], True, 2.0),
+        ([9.0, 9.0, 9.0, 0.2, 0.2, 0.5], False, 0.3),
+        ([0.1, 0.2, 0.2, 0.2, 0.2, 0.7], True, 0.3),  # at most five
+        ([0.1, 7.0], True, 7.0),
+    ],
+)
+def test_batch_finder_times_steps_after_warm_up(
+    trial: _Trial,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    durations: list[float],
+    *,
+    on_cpu: bool,
+    mean_s: float,
+) -> None:
+    waiting = iter(durations)
+
+    def step(*_arguments: object) -> None:
+        clock.now += next(waiting)
+
+    monkeypatch.setattr(batch_worker, "clock", lambda _device: clock.now)
+    monkeypatch.setattr(trial.strategy, "step", step)
+    batches: Any = iter([object()] * len(durations))
+    found = batch_worker._measure_step_s(trial.prepared, trial.reporter, batches, on_cpu=on_cpu)
+    assert (found, list(waiting)) == (pytest.approx(mean_s), [])
