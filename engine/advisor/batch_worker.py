@@ -19,8 +19,8 @@ from engine.training import worker
 from engine.training.checkpointing.checkpointer import gather_optimizer_state
 from engine.training.report import Reporter
 
-WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
-"""Number of untimed steps in a trial, and minimum and maximum number of timed steps.
+WARM_UP, MAX_STEPS = 1, 5
+"""Number of untimed steps in a trial, and maximum number of timed steps.
 
 The second step is the first one in which the optimizer's state occupies memory.
 """
@@ -82,8 +82,7 @@ def _measure_step_s(
             checkpoint = strategy.state_dict(), gather_optimizer_state(strategy, optimizer_step)
         if number > warm_up:
             seconds, timed_count = seconds + step_s, timed_count + 1
-        is_enough = timed_count >= MIN_STEPS and seconds > enough_s
-        if strategy.collectives.all_reduce_max([int(is_enough)])[0]:  # all ranks end together
+        if strategy.collectives.all_reduce_max([int(seconds > enough_s)])[0]:  # all ranks end together
             break
     del checkpoint
     return seconds / timed_count

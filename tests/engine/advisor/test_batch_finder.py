@@ -130,8 +130,9 @@ def test_finder_tries_sizes_until_memory_is_full(monkeypatch: pytest.MonkeyPatch
     ]
     assert len(reports) == 1 + len(found.trials)
 
-    monkeypatch.setattr(batch_finder, "BUDGET_S", 2.0)
-    assert find_batch(job, reports.append).ended_by == "time"
+    monkeypatch.setattr(batch_finder, "BUDGET_S", 4.0)
+    found = find_batch(job, reports.append)
+    assert (found.ended_by, [trial.size for trial in found.trials]) == ("time", [8, 32])
 
     fixed = job.with_fields(accumulation=64)  # the first size is too large
     with pytest.raises(RequestError) as caught:

@@ -93,7 +93,7 @@ def test_advisor_ranks_by_measured_speed(machine: Machine) -> None:
     assert found.considered == len(found.table) + sum(len(left.names) for left in found.left_out)
     assert machine.trials[0][:2] == ("single", 1)
     assert machine.trials[-1] == ("ddp", 2, 1), "the rehearsal"
-    assert {steps for *_, steps in machine.trials[:-1]} == {5, 10}
+    assert {(each.min_steps, each.seconds) for each in machine.requests[:-1]} == {(5, 0.4), (10, 0.8)}
     assert first.time is not None
     assert (first.time.steps, first.time.validation_s) == (1000 // 32, 2.5)
     assert first.time.step_s == pytest.approx(0.2 + 0.1 / 31)

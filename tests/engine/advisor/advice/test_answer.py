@@ -190,6 +190,7 @@ def test_trial_sets_state_of_contender(
     trials.try_setup(contender, TrialRequest(), tmp_path, 7.0)
     assert (contender.state, contender.why, contender.steps) == expected
     assert contender.memory == ((4, 8) if isinstance(outcome, list) else None)
+    assert contender.startup_s == (contender.wall_s - 1.0 if isinstance(outcome, list) else 0.0)
 
 
 def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ import psutil
 import pytest
 
 from engine.advisor.search import driver as driver_module
+from engine.advisor.search import trial_handle
 from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import KnownTrial, Study
 from engine.checks.search_checks import MIN_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import AnyEvent, Outcome, RunFinished, RunStarted, Validation
+from engine.contract.protocol import Command, Pause, Stop
 from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState, Trial
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.launch import Preloader
@@ -302,6 +304,13 @@ class SimulatedSearch:
         run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
+def record_commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Command]]:
+    """Replace the connection to the trials by a list of (run ID, command), and return the list."""
+    sent: list[tuple[str, Command]] = []
+    monkeypatch.setattr(trial_handle, "send", lambda run, command: sent.append((run.run_id, command)))
+    return sent
+
+
 def make_validations(value: float, epochs: int) -> list[AnyEvent]:
     """Return validations with the same value of accuracy and loss in each epoch."""
     measures = {"top1": value, "loss": value}
@@ -422,15 +431,43 @@ def test_paused_trial_stops_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     written.finish(trials_of("small")[2][0], 0.7, "paused")
     state = written.step()
     assert (state.ended, state.best, bool(state.cause)) == ("stopped", 1, True)
+    written.restart_driver()
+    written.step()
+    assert written.list_started_numbers() == [2]
+
+
+def test_trial_is_resumed_after_its_supervisor_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(10.0)
+    monkeypatch.setattr(trial_handle, "time", clock)
+    written = SimulatedSearch(monkeypatch, {0: 0.5, 1: "running"}, devices=["cpu"], confirm=0)
+    written.step()
+    os.utime(trials_of("small")[1][0].job_file, (0, 0))
+    clock.now += 2.0
+    assert (written.step().ended, written.list_started_numbers()) == ("", [1])
+
+
+def test_unchanged_state_is_saved_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(100.0)
+    monkeypatch.setattr(driver_module, "time", clock)
+    written = SimulatedSearch(monkeypatch, dict.fromkeys(range(3), "running"), confirm=0)
+    saved_at = []
+    for index, seconds in enumerate((0.0, 0.2, 14.0, 1.0, 0.2, 0.2)):
+        clock.now += seconds
+        if index in (3, 4):
+            written.finish(trials_of("small")[index - 3][0], 0.5)
+        written.driver._poll_once()
+        saved_at.append(round(written.folder.state().time, 1))
+    assert saved_at == [100.0, 100.0, 100.0, 115.2, 115.2, 115.6]
 
 
 def test_second_end_does_not_wait_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = record_commands(monkeypatch)
     written = SimulatedSearch(monkeypatch, {0: 0.5, 1: "running"}, confirm=0)
     ended = []
     for _ in range(2):
         written.driver.end()
         ended.append(written.step().ended)
-    assert (ended, written.started) == (["", "stopped"], [])
+    assert (ended, written.started, sent) == (["", "stopped"], [], [(trials_of("small")[1][0].run_id, Pause())])
 
 
 def test_failed_trials_end_a_small_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,13 +526,18 @@ def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -
     )  # fmt: skip
     params = trials_of("small")[1][1].params
     written.add(Trial(search="small", number=7, params=params | {"seed": 1}, seed=0, repeat_of=1), "running")
+    sent = record_commands(monkeypatch)
     epochs = {0: 1, 5: 1, 6: 3, 7: 1}  # of three; the baseline and repeats are never pruned
     for run, trial in written.list_unfinished_repeats():
         lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(0.1, epochs[trial.number])]
         run.events_file.write_bytes(b"".join(lines))
     written.restart_driver()
     written.step()
-    assert [trial.number for _run, trial in trials_of("small") if trial.pruned] == [5]
+    pruned = [(run.run_id, trial.number) for run, trial in trials_of("small") if trial.pruned]
+    assert [number for _, number in pruned] == [5]
+    written.restart_driver()  # which sends the command again
+    written.step()
+    assert sent == [(pruned[0][0], Stop())] * 2
 
 
 def checkpoints(run_id: str) -> list[Path]:

@@ -58,6 +58,9 @@ def make_handle(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[T
          {"state": "running", "values": (0.9,), "epoch": 4, "seconds": 17.0, "reported": {1: 0.9, 3: 0.8, 4: 0.1}}),
         (["top1"], [start_event(), PLAN, validation_event(1, 15.0, loss=0.7), DONE],
          {"state": "failed", "epoch": 1, "seconds": 5.0, "reported": {}, "cause": "It has no finite value of Top-1 accuracy."}),
+        (["seconds", "top1", "loss"], [start_event(), PLAN, validation_event(1, 15.0), DONE],
+         {"state": "failed", "values": (5.0, None, None), "epoch": 1, "seconds": 5.0, "reported": {},
+          "cause": "It has no finite value of Top-1 accuracy."}),
         (["top1"], [start_event(), Failed(cause="It is late."), RunFinished(outcome="failed")],
          {"state": "failed", "cause": "It is late."}),
         (["top1"], [start_event(), Failed(cause="It is late."), STOPPED, start_event(execution=2)], {"state": "running"}),
@@ -106,6 +109,9 @@ def test_trial_that_cannot_be_resumed_has_failed() -> None:
     handle.resume(("cpu",), lambda run: None)
     handle.poll()
     assert (handle.row.state, handle.row.cause != "") == ("failed", True)
+    unreadable = TrialHandle(make_small_search(), run, handle.trial)
+    assert (unreadable.row.state, unreadable.row.cause) == ("failed", "Its job can't be read.")
+    assert (unreadable.devices, unreadable.restarts_left) == (None, 0)
 
 
 def test_checkpoints_are_deleted_after_the_supervisor_has_exited() -> None:
