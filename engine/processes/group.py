@@ -132,9 +132,10 @@ class Group:
 
     @property
     def is_gone(self) -> bool:
-        """True if all workers have exited and all their messages have been processed."""
-        if self._failures and self.failure is None:
-            return False  # the root cause is still to be reported
+        """True if all workers have exited and all their messages have been processed.
+
+        Only valid after a call of `watch`, which reports the root cause of failures once all workers have exited.
+        """
         if not self.workers:  # before the start, only a stop or a failure ends the group
             return self._shutdown is not None or self.failure is not None
         return all(worker.exit_code is not None and worker.channel is None for worker in self.workers)

@@ -144,7 +144,7 @@ class PageVisit:
         compare = self.workspace.get_page("compare")
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))
-        with self.time_step("compared"), compare.curves.named():
+        with self.time_step("compared"), compare.curves.show_names():
             self.window.grab()
         self._show_tool_tips()
         for run in runs:

@@ -29,7 +29,7 @@ def test_root_cause_is_not_a_lost_peer() -> None:
 @pytest.mark.parametrize(("devices", "blames_gpu"), [(("cpu", "node1:cpu"), False), (("cpu", "node1:GPU-1"), True)])
 def test_stuck_worker_blames_gpu_only_on_gpus(devices: tuple[str, ...], *, blames_gpu: bool) -> None:
     failed = failures.describe_stuck({2, 1}, devices)
-    assert failed.rank == 1
+    assert (failed.rank, failed.cause[:10]) == (1, "Rank 1, 2 ")
     assert ("GPU" in failed.cause) == blames_gpu
 
 
@@ -51,7 +51,8 @@ def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:
         failures.describe_death(3, -11, log).cause == "Rank 3 was killed by SIGSEGV (signal 11). worker-3.log is empty."
     )
     log.write_bytes(b"\xff\xfe\n\n" + b"line\n" * 10_000)
-    assert failures.describe_death(3, 1, log).cause.endswith("line\nline\nline\nline\nline")
+    tail = "line\nline\nline\nline\nline"
+    assert failures.describe_death(3, 1, log).cause.endswith(f"error. Last lines of worker-3.log: {tail}")
 
 
 @pytest.mark.parametrize(

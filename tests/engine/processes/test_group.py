@@ -94,19 +94,55 @@ def test_group_waits_for_messages_after_the_exit(events: list[AnyEvent]) -> None
     assert [event.text for event in events if isinstance(event, LogLine)] == ["last words"]
 
 
-def test_group_waits_for_exit_after_the_last_message(events: list[AnyEvent]) -> None:
+@pytest.mark.parametrize("exit_code", [0, 3])
+@pytest.mark.parametrize("is_stopped_for_another", [False, True])
+def test_group_waits_for_exit_after_the_last_message(
+    events: list[AnyEvent], exit_code: int, is_stopped_for_another: bool
+) -> None:
     worker = ScriptedWorker(0, DONE)
     group = group_of(events, worker)
     worker.read_all()
+    assert group.is_ending
     assert not group.is_gone
-    worker.exit_code = 0
+    worker.exit_code, worker.is_stopped_for_another = exit_code, is_stopped_for_another
     group.watch()
     assert group.is_gone
-    assert group.failure is None
+    assert (group.failure is None) == (exit_code == 0 or is_stopped_for_another)
+
+
+@pytest.mark.parametrize(("kind", "timeout_s"), [("fault", 5.0), ("error", 0.5)])
+def test_group_waits_for_the_root_cause(
+    events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, kind: FailureKind, timeout_s: float
+) -> None:
+    """A lost connection may follow from a failure that is reported later; other errors are likely the cause."""
+    monkeypatch.setattr(group_module, "time", clock := Clock(100.0))
+    failed = Failed(cause="gloo: connection closed by peer", rank=1, kind=kind)
+    with selectors.DefaultSelector() as selector:
+        group = Group(
+            events.append,
+            selector,
+            2,
+            LIMITS,
+            root_cause_timeout_s=5.0,
+            can_root_cause_follow=lambda: kind == "fault" and clock.now < 110.0,
+        )
+        group.adopt([ScriptedWorker(0), worker := ScriptedWorker(1, failed)])
+        worker.on_readable()
+        for clock.now in (100.0, 100.0 + timeout_s, 109.0):
+            group.watch()
+            assert (group.failure is None) == (clock.now <= 100.0 + timeout_s or kind == "fault")
+            assert not group.is_gone
+        clock.now = 110.0
+        group.watch()
+    assert (group.failure, events) == (failed, [failed])
 
 
 @pytest.mark.parametrize(
-    ("kind", "commands", "signals"), [("error", [Stop()], []), ("out_of_memory", [], [True]), ("fault", [], [True])]
+    ("kind", "commands", "signals"),
+    [
+        ("error", [Stop()], []),
+        *((kind, [], [True]) for kind in ("fault", "out_of_memory", "lost_machine", "lost_gpu")),
+    ],
 )
 def test_group_reports_the_cause_and_ends_the_others(
     events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, kind: FailureKind, commands: list[Command], signals: object
@@ -162,7 +198,9 @@ def test_group_keeps_working_ranks_when_one_has_finished(
     monkeypatch.setattr(group_module, "time", clock := Clock(100.0))
     finished, working = ScriptedWorker(0, DONE), ScriptedWorker(1, DONE)
     group = group_of(events, finished, working)
+    assert not group.is_ending
     finished.read_all()
+    assert group.is_ending
     group.watch()
     assert group.ending_since is None
     working.read_all()

@@ -41,6 +41,7 @@ CASES = [
     (f"{INTERNAL}Last error:\nBootstrap : no socket interface found", "NCCL_SOCKET_IFNAME", False),
     (f"{SYSTEM}Last error:\nCall to ibv_reg_mr failed with error Cannot allocate memory", "NCCL_IB_DISABLE", False),
     (f"{SYSTEM}Last error:\nCall to socket failed : Too many open files", "ulimit -n", False),
+    ("Error 803: system has unsupported display driver / cuda driver combination", "newer driver", False),
     (f"{USAGE}Last error:\nMismatched NCCL version detected : rank 0 2.27.5 rank 1 2.28.9", "same version", False),
     (f"{USAGE}Last error:\nsomething else", "wrongly", False),
     ("CUDA error: invalid device ordinal\nGPU device may be out of range", "nvidia-smi", True),

@@ -130,6 +130,14 @@ def test_silence_limit_is_longer_before_training() -> None:
     assert isinstance(ranks.run(10)[-1], Failed)
 
 
+def test_rank_that_never_starts_fails() -> None:
+    ranks = Ranks(STEP, None)
+    warned, failed = ranks.run(400)
+    assert isinstance(failed, Failed)
+    assert (warned.rank, failed.rank, failed.step, ranks.now) == (1, 1, None, 1000 + LIMITS.first_step + 1)
+    assert "rank 1 had not started yet" in failed.cause
+
+
 def test_silence_of_all_ranks_warns_long_before_it_fails() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(10)
@@ -250,14 +258,21 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
-@pytest.mark.parametrize("activity", ["", "save"])
+@pytest.mark.parametrize(
+    ("activity", "step", "words"), [("", None, "preparing the training"), ("save", 7, "saving after step 7")]
+)
 @pytest.mark.parametrize(("thread_state", "limits"), [("working", 10), ("waiting", 1)])
-def test_hang_while_preparing_or_saving_fails(activity: str, thread_state: str, limits: int) -> None:
+def test_hang_while_preparing_or_saving_fails(
+    activity: str, step: int | None, words: str, thread_state: str, limits: int
+) -> None:
     ranks = Ranks(make_heartbeat(activity, thread_state=thread_state), make_heartbeat(activity, thread_state="waiting"))
     events = ranks.run(5000)
     assert [type(event) for event in events] == [Warned, Failed][-len(events) :]
     assert ranks.now == pytest.approx(1000 + limits * LIMITS.first_step + 1)
-    assert events[-1].rank == (0 if thread_state == "working" else None)
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.rank, failed.step) == (0 if thread_state == "working" else None, step)
+    assert words in failed.cause
 
 
 def test_single_rank_without_progress_warns_once() -> None:
