@@ -67,7 +67,6 @@ class ConfusionMatrix(QWidget):
         self.cell: tuple[int, int] | None = None  # current row and column
         self.setAccessibleName(tr("Confusion matrix"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self._fills = QImage()
         theme.notifier.changed.connect(self.recolor)

@@ -182,7 +182,6 @@ class ClassTable(RowView):
         index = self.rows.mapFromSource(self.model_.index(number, 0))
         if index.isValid() and self.selected_class() != number:
             self.setCurrentIndex(index)
-            self.scrollTo(index)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

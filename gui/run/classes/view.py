@@ -114,6 +114,7 @@ class ClassMetricsView(QWidget):
         """Reset the filter and the selection for another run or evaluation."""
         self._classes, self._metrics = (), None
         self.matrix.cell = None
+        self.table.clearSelection()
         self.filter.clear()
         self.cell.setText("")
 

@@ -49,6 +49,7 @@ class TimeSpentView(QWidget):
     def reset(self) -> None:
         """Forget the advice and the step times, before another run or execution is shown."""
         self._advice = self._applied = None
+        self._label_advice()
         self.bar.reset()
         self.hide()
 
@@ -82,15 +83,15 @@ class TimeSpentView(QWidget):
         if is_live != self._is_live or not is_same_setting:
             self._applied = None
         self._advice, self._is_live = advice, is_live
-        self.label.setText(advice.sentence if advice is not None else tr("Time of each step"))
-        self._label_button()
+        self._label_advice()
 
-    def _label_button(self) -> None:
-        """Label the button of the advice. It changes the open run if the advice can be applied to it, otherwise the form.
+    def _label_advice(self) -> None:
+        """Show the sentence and the button of the advice. Without advice, name the step times, and hide the button.
 
-        The button is hidden if there is no advice.
+        The button changes the open run if the advice can be applied to it, otherwise the form.
         """
         advice = self._advice
+        self.label.setText(advice.sentence if advice is not None else tr("Time of each step"))
         field = FIELDS.get(advice.field) if advice is not None else None
         if advice is None or field is None:
             self.change.hide()
@@ -117,7 +118,7 @@ class TimeSpentView(QWidget):
             self.loader_workers_requested.emit(int(advice.value))
         else:
             self.setting_requested.emit(advice.field, advice.value)
-        self._label_button()
+        self._label_advice()
 
 
 ORDER: tuple[Part, ...] = get_args(Part)

@@ -87,18 +87,12 @@ class EvaluationBar(QWidget):
         )
         self._on_chosen()
 
-    def show_opened(self, opened: OpenedEvaluation | None) -> None:
-        """Set the visible evaluation, or None if there is none, and enable the commands that save parts of it."""
+    def show_opened(self, opened: OpenedEvaluation) -> None:
+        """Set the visible evaluation, and enable the commands that save the parts it has."""
         self._opened = opened
-        self.save.setEnabled(opened is not None)
-        if opened is not None:
-            evaluation = opened.evaluation
-            self._save_actions["classes"].set_disabled_reason(
-                "" if evaluation.per_class else tr("No per-class metrics")
-            )
-            self._save_actions["confusion"].set_disabled_reason(
-                "" if evaluation.confusion else tr("No confusion matrix")
-            )
+        evaluation = opened.evaluation
+        self._save_actions["classes"].set_disabled_reason("" if evaluation.per_class else tr("No per-class metrics"))
+        self._save_actions["confusion"].set_disabled_reason("" if evaluation.confusion else tr("No confusion matrix"))
 
     def current(self) -> SavedEvaluation | None:
         """Return the selected evaluation, or None if there is none."""

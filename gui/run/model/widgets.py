@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pyqtgraph as pg
@@ -205,7 +205,7 @@ def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
 def _parse_date(date: str) -> float:
     """Convert a date such as 2026-11-24T13:33:49Z to seconds since the epoch, or return 0 if it is invalid."""
     try:
-        return datetime.fromisoformat(date.replace("Z", "+00:00")).astimezone(UTC).timestamp()
+        return datetime.fromisoformat(date).timestamp()
     except ValueError:
         return 0.0
 

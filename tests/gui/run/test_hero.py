@@ -24,6 +24,7 @@ from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.run.cards import AdviceView, NextSteps, describe_result, describe_worst_class
 from gui.run.curves.charts import RunCharts
+from gui.run.curves.plot_rows import PlotList
 from gui.run.header import CURVES, EVALUATE, PREDICT, RunHeader
 from gui.run.hero import RunHero, find_best_metric
 from gui.run.page import RunPage
@@ -33,6 +34,7 @@ from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassMetrics
 from gui.sources.run_status import RunStatus, StatusLabel
+from gui.style import theme
 from tests.gui.run.curves.test_time_spent import data as data_of_times
 from tests.gui.run.curves.test_time_spent import spent
 from tests.gui.run.evaluated_run import make_predicted_run
@@ -148,7 +150,7 @@ def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> N
         assert facts.count(str(run.path)) == 1 + bool(kinds)  # the traceback, and the checkpoints
 
 
-def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget) -> None:
+def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget, monkeypatch: pytest.MonkeyPatch) -> None:
     view, data = show_widget(AdviceView(), 600, 300), data_of_times(spent())
     failed = RunStatus("Failed", "Failed: a fault")
     for status, is_folded in ((RunStatus("Completed", "Completed"), False), (failed, True)):
@@ -159,6 +161,11 @@ def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget) -> Non
     view.reset()
     view.show_data(data, failed)
     assert not view.time.isVisible()
+    view.show_data(data, RunStatus("Running", "Running"))
+    height = view.minimumHeight()
+    monkeypatch.setattr(theme, "scale_pixels", lambda pixels: 3 * pixels)
+    theme.notifier.changed.emit()
+    assert 0 < height < view.minimumHeight()
 
 
 def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
@@ -167,7 +174,12 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     assert "worst class: ash (F1 " in page.header.hero.state.text()
     data = RunData(plan=make_plan(classes=("ash", "birch", "oak")))
     assert describe_worst_class(data) == ""
-    for number, values in enumerate(([0.5, 0.5, math.nan], [0.9, 0.3, 0.8], [0.2, 0.4, math.nan]), 1):
+    for number, values in (
+        (1, [0.5, 0.5, math.nan]),
+        (2, [0.9, 0.3, 0.8]),
+        (3, [0.9, 0.8, 0.1]),
+        (3, [0.2, 0.4, math.nan]),
+    ):  # the run has resumed before epoch 3
         data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
         data.finished = RunFinished(outcome="completed", best_epoch=number)
     expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
@@ -179,6 +191,9 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1, 0.5])
     data.validation_details.classes[-1].measures["F1"] = data.validation_details.classes[-1].measures.pop("F1")
     assert describe_worst_class(data) == expected[3]
+    for plan in (make_plan(classes=("ash", "birch")), None):
+        data.plan = plan
+        assert describe_worst_class(data) == ""
 
 
 def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +217,17 @@ def test_curve_options_open_by_keyboard(show: Open, qtbot: QtBot) -> None:
     header.options.setFocus()
     qtbot.keyClick(header.options, Qt.Key.Key_Space)
     assert header.controls.isVisible()
-    qtbot.keyClick(header.controls.window(), Qt.Key.Key_Escape)
+    popup = header.controls.window()
+    right = popup.mapToGlobal(popup.rect().topRight()).x()
+    assert right == pytest.approx(header.options.mapToGlobal(header.options.rect().topRight()).x(), abs=2)
+    popup.findChild(PlotList).item(0).setCheckState(Qt.CheckState.Unchecked)
+    assert not page.charts.loss.isVisible()
+    qtbot.keyClick(popup, Qt.Key.Key_Escape)
     assert not header.controls.isVisible()
+    header.options.click()
+    qtbot.waitUntil(lambda: len(popup.findChildren(PlotList)) == 1)
+    assert popup.findChild(PlotList).item(0).checkState() == Qt.CheckState.Unchecked
+    popup.close()
     header.tabs.setCurrentIndex(EVALUATE)
     assert not header.options.isVisible()
 

@@ -186,10 +186,18 @@ def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> 
 def test_log_follows_color_scheme(show: Open, monkeypatch: pytest.MonkeyPatch, is_dark: bool) -> None:
     page = show(write_run(8))
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
+    lines = page.session.data.lines
+    lines += [Line(9.0, "error", "no memory"), Line(9.0, "debug", "a detail"), Line(9.0, "info", "a fact")]
     theme.notifier.changed.emit()
-    warning = page.log.text.document().find("Warning")
     scheme = theme.DARK if is_dark else theme.LIGHT
-    assert warning.charFormat().foreground().color().name() == scheme.warning
+    for text, color in (
+        ("Warning", scheme.warning),
+        ("Error: no memory", scheme.error),
+        ("a detail", scheme.muted),
+        ("a fact", scheme.text),
+    ):
+        found = page.log.text.document().find(text)
+        assert found.charFormat().foreground().color().name() == color
 
 
 def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> None:
@@ -257,6 +265,10 @@ def test_page_keys_continue_at_the_other_end(page: RunPage, qtbot: QtBot) -> Non
     for key, view in keys:
         qtbot.keyClick(page, key, Qt.KeyboardModifier.ControlModifier)
         assert page.header.tabs.currentIndex() == view
+    assert page.header.tabs.tabToolTip(CLASSES) == "Classes (Ctrl+PgUp and Ctrl+PgDown change the view)"
+    for action in page.actions():
+        action.setShortcut("")
+    assert page.header.tabs.tabToolTip(CLASSES) == "Classes"
 
 
 @pytest.mark.parametrize("view", [CLASSES, PREDICTIONS])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
@@ -66,7 +66,11 @@ def test_verdict_card_requests_changes(card: VerdictCard, qtbot: QtBot) -> None:
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
     assert requested.args == [OVERFITTED.changes, False]
+    buttons = card.buttons
+    card.show_data(make_run_data([OVERFITTED]))
+    assert card.buttons is buttons
     card.show_data(make_run_data([FALLING]))
+    qtbot.waitUntil(lambda: card.findChildren(QPushButton) == card.buttons)
     assert card.buttons[0].text() == "Train further"
     assert card.buttons[0].toolTip() == "Put this run into the form to train it further: epochs 10"
     with qtbot.waitSignal(card.requested) as requested:

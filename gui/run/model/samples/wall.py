@@ -123,11 +123,10 @@ class SampleWall(QListView):
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
-        """Select the sample at a position and scroll to it. Do nothing if there is none."""
+        """Select the sample at a position, and scroll to it. Do nothing if there is none."""
         index = self.samples.index(position)
         if index.isValid():
             self.setCurrentIndex(index)
-            self.scrollTo(index)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         position = self.current()

@@ -16,12 +16,12 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
-from gui.run.classes.table import ClassModel, ClassTable, class_names
+from gui.run.classes.table import ClassModel, ClassTable, class_names, make_class_metric_rows
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
-from gui.widgets.column_model import BAR
+from gui.widgets.column_model import BAR, LEFT, RIGHT
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job, make_plan
 from tests.support.contrast import compute_contrast
@@ -47,7 +47,13 @@ def test_class_table_has_space_for_its_headings(view: ClassesView) -> None:
     view.show_data(make_class_data(), is_active=False)
     header = view.content.table.horizontalHeader()
     assert all(header.sectionSize(column) >= header.sectionSizeHint(column) for column in range(header.count()))
-    assert view.content.table.minimumWidth() >= sum(map(header.sectionSizeHint, range(header.count())))
+    hints = sum(map(header.sectionSizeHint, range(header.count())))
+    assert hints <= view.content.table.minimumWidth() < theme.scale_pixels(500)
+    model, horizontal = view.content.table.rows, Qt.Orientation.Horizontal
+    sides = [model.headerData(column, horizontal, Qt.ItemDataRole.TextAlignmentRole) for column in (0, 1, 3)]
+    assert sides == [LEFT, RIGHT, RIGHT]
+    tips = [model.headerData(column, horizontal, Qt.ItemDataRole.ToolTipRole) for column in range(4)]
+    assert [bool(tip) for tip in tips] == [False, False, False, True]  # only counts need an explanation
 
 
 def test_matrix_is_below_the_table_in_narrow_view(view: ClassesView, qtbot: QtBot) -> None:
@@ -92,10 +98,13 @@ def test_class_table_counts_the_rows_of_a_larger_matrix() -> None:
         ({"F1": np.array([0.5, 0.25])}, [["a", "50.0%", "4"], ["b", "25.0%", "7"]]),
         ({}, [["a", "4"], ["b", "7"], ["none of them", "2"]]),
     ):
-        table.show_metrics(("a", "b"), ClassMetrics(1, 1, measures, confusion))
+        intervals = {"F1": np.array([[0.1, 0.6], [np.nan, np.nan]])}
+        table.show_metrics(("a", "b"), ClassMetrics(1, 1, measures, confusion, intervals))
         assert [
             [table.index(r, c).data() for c in range(table.columnCount())] for r in range(table.rowCount())
         ] == texts
+        tips = [table.index(row, 1).data(Qt.ItemDataRole.ToolTipRole) for row in (0, 1)]
+        assert tips == (["95% interval: 10.0 to 60.0%", None] if measures else [None, None])
     table.show_metrics((), None)
     assert (table.rowCount(), table.columnCount()) == (0, 1)
 
@@ -160,9 +169,14 @@ def test_table_selection_chooses_cell(view: ClassesView) -> None:
     view.content.table.choose(2)
     assert view.content.matrix.cell == (2, 2)
     assert view.content.cell.text() == "No samples of cedar."
+    view.reset()
+    view.show_data(make_class_data(), is_active=False)
+    assert (view.content.matrix.cell, view.content.table.selected_class()) == (None, None)
 
 
-def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: QtBot) -> None:
+def test_matrix_fills_cells_by_fraction_of_row(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     matrix = show_widget(ConfusionMatrix(), 300, 300)
     matrix.show_counts(["frequent", "rare"], np.array([[90, 10], [10, 0]]))
     assert matrix.most_confused() == (1, 0)  # by column, 10 of 10 would be more than 10 of 100
@@ -184,6 +198,10 @@ def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: Q
         )
         outside = QPoint((cell.left() - 2, cell.right() + 2)[column], cell.center().y())
         assert [image.pixelColor(outside) == high for image in (drawn, focused)] == [False, True]
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
+    theme.notifier.changed.emit()
+    corner = matrix.cell_rect(1, 0).toRect().topLeft() + QPoint(4, 4)
+    assert matrix.grab().toImage().pixelColor(corner) == QColor(theme.DARK.accent)
 
 
 def read_pixel_colors(image: QImage, rect: QRect) -> list[QColor]:
@@ -205,7 +223,10 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     for key in (Qt.Key.Key_Up, Qt.Key.Key_Up, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Return):
         qtbot.keyClick(matrix, key)
     corner = (matrix.cell_rect(2, 0).bottomRight() - QPointF(2, 2)).toPoint()
-    qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=corner)
+    left_of_it = corner - QPoint(round(matrix.cell_rect(2, 0).width()) + 4, 0)
+    for position in (left_of_it, corner):
+        qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=position)
+    assert matrix.window().focusWidget() is matrix
     qtbot.keyClick(matrix, Qt.Key.Key_Down)
     assert chosen == [(0, 0), (0, 1), (1, 1), (2, 0)]
     assert opened == [(1, 1), (2, 0)]
@@ -224,14 +245,18 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     point = matrix.cell_rect(1, 2).center().toPoint()
     QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, point, matrix.mapToGlobal(point)))
     assert QToolTip.text() == matrix.describe_cell(1, 2)
+    QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, left_of_it, matrix.mapToGlobal(left_of_it)))
+    qtbot.waitUntil(lambda: not QToolTip.isVisible())
     matrix.choose(0, 2)
     matrix.show_counts(["ant", "bee"], np.eye(2, dtype=np.int64))
     assert matrix.cell is None
+    assert matrix.accessibleDescription() == "Every class was predicted correctly."
 
 
 def test_matrix_of_many_classes_has_vertical_names_and_no_numbers(show_widget: ShowWidget) -> None:
     matrix = show_widget(ConfusionMatrix(), 300, 300)
     matrix.show_counts([f"a longer kind {number}" for number in range(40)], np.eye(40, dtype=np.int64))
+    assert matrix.rect().contains(matrix.cell_rect(39, 39).toAlignedRect())
     drawn, cell = matrix.grab().toImage(), matrix.cell_rect(5, 5).toRect()
     above = matrix.cell_rect(0, 5).toRect().translated(0, -30).adjusted(0, 0, 0, 10)
     assert len({color.name() for color in read_pixel_colors(drawn, above)}) > 1
@@ -311,10 +336,12 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     assert view.content.filter.isVisible()
     assert not view.content.matrix.isVisible()
     assert [action.isEnabled() for action in view.content.save.menu().actions()] == [True, False]
-    view.content.filter.setText("kind 3")
+    assert view.content.headline.text() == "Lowest AP: kind 0 0.0%, kind 1 2.6%, kind 2 5.1%"
+    view.content.filter.setText("KIND 3")
     assert len(table_texts(view.content.table)) == 11
-    view.content.table.choose(39)
-    assert view.content.table.selected_class() == 39
+    for number in (39, 4):  # the latter isn't listed
+        view.content.table.choose(number)
+        assert view.content.table.selected_class() == 39
     view.reset()
     assert view.content.filter.text() == ""
     for count in (12, 11):
@@ -322,9 +349,14 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
         view.reset()
         view.show_data(data, is_active=True)
         assert view.content.filter.isVisible() is (count == 12)
+    data.validation_details.classes[:] = [ClassMetrics(1, 1, {"AP": np.full(11, np.nan)}, None)]
+    view.show_data(data, is_active=True)
+    assert view.content.headline.text() == "No class has a value for AP"
 
 
 def test_class_names_fill_missing_names() -> None:
     assert class_names(("a", "b"), 3) == ["a", "b", "none of them"]
     assert class_names(("a",), 3) == ["a", "class 1", "class 2"]
     assert class_names(("a", "b"), 1) == ["a"]
+    metrics = ClassMetrics(1, 1, {"IoU": np.array([0.5]), "F1": np.array([0.25, 0.75])}, None)
+    assert list(make_class_metric_rows(("a", "b"), metrics))[1:] == [["a", "0.5", "0.25"], ["b", "", "0.75"]]

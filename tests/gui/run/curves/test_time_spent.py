@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from PySide6.QtCore import QEvent, QPoint
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Advice, TimeSpent
-from gui.run.curves.time_spent import BAR_HEIGHT, ORDER, TimeBar, TimeSpentView, describe_time
+from gui.run.curves.time_spent import BAR_HEIGHT, MEANINGS, ORDER, TimeBar, TimeSpentView, describe_time
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from tests.support.contrast import compute_contrast
+from tests.support.painted import describe_painting
 from tests.support.widgets import OpenWindow
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
@@ -87,12 +88,21 @@ def test_time_bar_draws_numbers_and_the_hovered_part(bar: TimeBar, qtbot: QtBot)
         True,
         False,
     ]
+    assert describe_painting(bar).startswith(
+        "“Data wait” muted, “4.0 ms 40%” text, “Augment” muted, “0.20 ms 2.0%” text, "
+    )
     before, segment = bar.grab().toImage(), bar.segment("forward").toRect()
+    for entry in bar.entries()[:-1]:
+        ground, pattern = fills.make_part_fill(entry.part)
+        swatch = entry.rect.topLeft().toPoint() + QPoint(6, round(entry.rect.height() / 2) + 2)
+        for point in (bar.segment(entry.part).center().toPoint(), swatch):
+            assert before.pixelColor(point) in (ground, pattern.color())
     assert before.pixelColor(segment.left() + 1, BAR_HEIGHT // 2) != QColor(theme.colors().text)
     qtbot.mouseMove(bar, segment.center())
     qtbot.waitUntil(
         lambda: bar.grab().toImage().pixelColor(segment.left() + 1, BAR_HEIGHT // 2) == QColor(theme.colors().text)
     )
+    assert QToolTip.text() == f"Forward 1.8 ms, 18% of each step\n{MEANINGS['forward']}"
     QApplication.sendEvent(bar, QEvent(QEvent.Type.Leave))
     assert bar.grab().toImage() == before
 
@@ -143,10 +153,11 @@ def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pyte
 def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
     view.show_data(RunData(), is_active=True)
     assert view.isHidden()
-    view.show_data(data(spent(FINE)), is_active=True)
-    assert not view.isHidden()
-    assert view.label.text() == FINE.sentence
-    assert view.change.isHidden()
+    for advice, sentence in ((None, "Time of each step"), (FINE, FINE.sentence)):
+        view.show_data(data(spent(advice)), is_active=True)
+        assert not view.isHidden()
+        assert view.label.text() == sentence
+        assert view.change.isHidden()
     assert view.bar.isHidden()
     view.fold.click()
     assert not view.bar.isHidden()
@@ -157,6 +168,7 @@ def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
 def test_time_view_requests_workers_for_active_run(view: TimeSpentView, qtbot: QtBot) -> None:
     view.show_data(data(spent(MORE_WORKERS)), is_active=True)
     assert view.change.text() == "Use 4 workers now"
+    assert view.change.toolTip() == "Set Loader workers to 4 in this run"
     with qtbot.waitSignal(view.loader_workers_requested) as signal:
         view.change.click()
     assert signal.args == [4]
@@ -178,10 +190,14 @@ def test_time_view_requests_setting_for_ended_run(view: TimeSpentView, qtbot: Qt
     view.show_data(data(spent(MORE_WORKERS)), is_active=True)
     view.show_data(data(spent(MORE_WORKERS)), is_active=False)
     assert view.change.text() == "Use next time"
+    assert view.change.toolTip() == "Set Loader workers to 4 in the form"
     with qtbot.waitSignal(view.setting_requested) as signal:
         view.change.click()
     assert signal.args == ["loader_workers", 4]
     assert view.change.text() == "Set for the next run"
+    view.reset()
+    view.show_data(data(spent()), is_active=False)
+    assert (view.label.text(), view.change.isHidden()) == ("Time of each step", True)
 
 
 def test_time_view_has_no_button_for_unknown_field(view: TimeSpentView) -> None:

@@ -22,6 +22,7 @@ from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import BATCH, Drawing, Drawings
 from gui.sources.background import Background
 from gui.sources.evaluations import open_evaluation
+from tests.gui.run.evaluated_run import draw
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.support.widgets import ShowWidget, join_visible_texts
 
@@ -108,11 +109,19 @@ def test_drawing_has_its_texts_and_legend(run: RunFolder, dataset: Path, show_wi
     detail.show_evaluation(open_evaluation(save_evaluation(run, dataset, "20261125-100000-val")), ("cpu",))
     detail.show_sample((0, 1), 0, dataset / "missing.png")
     caption = detail.caption.text()
-    for child, work in ((detail.drawings.child, "Drawing"), (detail.maps.child, "Explaining")):
+    for child, work, line in (
+        (detail.drawings.child, "Drawing", detail.drawing_progress),
+        (detail.maps.child, "Explaining", detail.maps.progress_line),
+    ):
         child.progress.emit(Progress(0.5, work))
         assert f"{work}…" in join_visible_texts(detail)
-    detail.drawings.failed.emit((Problem("", "It can't be drawn."),))
-    assert "It can't be drawn." in join_visible_texts(detail)
+        assert (line.progress.isVisible(), line.progress.value()) == (True, 50)
+        child.refused.emit((Problem("", "It is unknown."),))
+        assert line.problems.text() == "It is unknown."
+        assert not line.progress.isVisible()
+        child.failed.emit("It can't be drawn.")
+        assert line.problems.text() == "It can't be drawn."
+    detail.maps.progress_line.end()
     image = QImage(2, 2, QImage.Format.Format_RGB32)
     for legend, truth, prediction in (
         ((), "", "a tree"),
@@ -141,6 +150,42 @@ def test_heat_maps_are_next_to_the_image(show_widget: ShowWidget) -> None:
         detail.maps.maps = [(title, image) for title in titles]
         detail.maps.changed.emit()
         assert [each.title.text() for each in detail.heat_panes if each.isVisible()] == titles
+
+
+def test_drawings_are_cached_and_problems_reported(
+    run: RunFolder, dataset: Path, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    segmented = msgspec.structs.replace(opened.evaluation, task="segmentation")
+    drawings, requests = Drawings(), []
+    monkeypatch.setattr(drawings.child, "start", requests.append)
+    drawings.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=segmented)), ("cpu",))
+    drawings.request([3, 4, 5])
+    draw(tmp_path / "3.png", "#ff0000")
+    samples = tuple(SampleDrawing(number=row, truth_png="3.png", prediction_png="none.png") for row in (4, 3))
+    file = tmp_path / "drawings.json"
+    file.write_bytes(msgspec.json.encode(SampleDrawings(legend=(LegendEntry("ash", ""),), samples=samples)))
+    for row in (3, 4):
+        with qtbot.waitSignal(drawings.drawn) as drawn:
+            if row == 3:
+                drawings.child.done.emit(str(file))
+            else:
+                drawings.request([4, 5, 6])
+        assert (drawn.args[0].sample.number, drawn.args[0].truth.width()) == (row, 8)
+        assert drawn.args[0].prediction == "none.png is missing."
+    assert [entry.name for entry in drawings.legend] == ["ash"]
+    drawings.request([5, 4, 6])
+    qtbot.waitUntil(lambda: len(requests) == 1)
+    assert requests[0].samples == (5, 6)
+    for content, text in (
+        (file.read_bytes(), "The sample can no longer be read."),
+        (b"{", "drawings.json is damaged"),
+    ):
+        file.write_bytes(content)
+        with qtbot.waitSignal(drawings.failed) as failed:
+            drawings.child.done.emit(str(file))
+        assert text in str(failed.args[0][0])
+    drawings.close_work()
 
 
 @pytest.mark.parametrize("is_readable", [True, False])

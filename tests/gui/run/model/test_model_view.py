@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
+import re
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from pyqtgraph import BarGraphItem, ScatterPlotItem
+from pyqtgraph import BarGraphItem, PlotDataItem, ScatterPlotItem
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.evaluation import (
@@ -25,6 +26,7 @@ from engine.contract.inference.evaluation import (
     EvaluateRequest,
     Interval,
     SizePrecision,
+    SkippedSample,
 )
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
@@ -33,7 +35,7 @@ from engine.runs.folder import RunFolder
 from gui.run.model import comparison as comparison_module
 from gui.run.model import curves as curves_module
 from gui.run.model import view as view_module
-from gui.run.model.bar import AUTOMATIC, make_class_rows, make_matrix_rows, make_metric_rows, make_sample_rows
+from gui.run.model.bar import AUTOMATIC, make_class_rows
 from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
@@ -41,8 +43,8 @@ from gui.run.model.widgets import UnitPlot
 from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
-from gui.sources.export import Rows
 from gui.titles import run_title
+from gui.widgets.column_model import LEFT, RIGHT
 from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import write_run
@@ -61,15 +63,26 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
         ["Validation loss", "0.7240", ""],
     ]
     assert view.bar.list.box.currentText().endswith("validation · trees · best.pt")
+    assert view.bar.list.box.toolTip().endswith(f"\n{view.result.opened.saved.folder}")
     assert "no dove" in view.result.summary.warnings.text()
     assert {each.accessibleName() for each in view.result.summary.warnings.findChildren(IconLabel)} == {"Warning"}
     assert view.result.tabs.isTabVisible(CURVES)
     assert not view.result.tabs.isTabVisible(ERRORS)
     view.result.tabs.setCurrentIndex(CALIBRATION)
-    bars = [each.opts["height"] for each in view.result.calibration.plot.items() if isinstance(each, BarGraphItem)]
-    assert bars
-    assert view.result.calibration.plot.accessibleDescription().count("correct") == 1  # without the empty bin
-    assert "1.40 lowers the error from 6.0 to 2.0%" in view.result.calibration.temperature.text()
+    page, opened = view.result.calibration, view.result.opened
+    bars = [each.opts for each in page.plot.items() if isinstance(each, BarGraphItem)]
+    assert [[bar[side] for side in ("x0", "x1", "height")] for bar in bars] == [
+        [[0.6], [0.8], [0.75]]
+    ]  # not the empty bin
+    assert [page.plot.getAxis(side).labelText for side in ("bottom", "left")] == ["Confidence", "Accuracy"]
+    assert page.plot.accessibleDescription() == "confidence 0.60 to 0.80: 75% of 12 correct"
+    assert "1.40 lowers the error from 6.0 to 2.0%" in page.temperature.text()
+    assert page.error.text() == "Expected calibration error 6.2% (5.0 – 7.0%)"
+    assert opened is not None
+    evaluation = msgspec.structs.replace(opened.evaluation, calibration=Calibration(Interval(0.05), ()))
+    page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    assert page.error.text() == "Expected calibration error 5.0%"
+    assert page.temperature.text() == "There are too few samples to fit a temperature."
 
 
 @pytest.mark.parametrize(
@@ -96,22 +109,37 @@ def test_summary_explains_missing_intervals_and_hides_empty_parts(view: ModelVie
     opened, summary = view.result.opened, view.result.summary
     assert opened is not None
     assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (True, False)
-    evaluation = msgspec.structs.replace(opened.evaluation, measures={"top1": Interval(0.75)}, thresholds=())
+    for table in (summary.metrics, summary.thresholds):
+        last = table.visualItemRect(table.item(table.rowCount() - 1, 0))
+        assert 0 <= table.viewport().height() - last.bottom() < last.height()
+        assert table.item(0, 0).toolTip() == table.texts()[0][0]
+    evaluation = msgspec.structs.replace(
+        opened.evaluation,
+        measures={"own": Interval(0.5), "top1": Interval(0.75)},
+        thresholds=(),
+        skipped=(SkippedSample("a.png", "It is empty"),),
+    )
     summary.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
     assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (False, True)
-    assert summary.metrics.texts() == [["Top-1 accuracy", "75.0%", ""]]
+    assert summary.thresholds.isHidden()
+    assert summary.metrics.texts() == [["Top-1 accuracy", "75.0%", ""], ["own", "0.5000", ""]]
+    assert "Skipped 1 unreadable file: a.png: It is empty." in summary.warnings.text()
 
 
-def test_summary_has_the_matrix_only_in_wide_view(view: ModelView) -> None:
+def test_summary_has_the_matrix_only_in_wide_view(view: ModelView, qtbot: QtBot) -> None:
     view.result.tabs.setCurrentIndex(SUMMARY)
     for width in (1400, 1200, 1400):
         view.resize(width, 620)
         assert view.result.summary.matrix.isVisible() is (width == 1400)
+    matrix = view.result.summary.matrix
+    qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(0, 1).center().toPoint())
+    assert (view.result.tabs.currentIndex(), view.result.samples.wall.samples.rows) == (SAMPLES, [1])
 
 
-def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
+def test_classes_page_applies_minimum_confidence(view: ModelView, qtbot: QtBot) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
+    assert not classes.metrics_view.save.isVisible()  # the bar saves the evaluation
     first = classes.metrics_view.table.model_.index(0, 1)
     assert first.data(Qt.ItemDataRole.ToolTipRole) == "95% interval: 0.0 to 80.0%"
     assert first.data(Qt.ItemDataRole.AccessibleTextRole) == "75.0%, 95% interval: 0.0 to 80.0%"
@@ -119,12 +147,22 @@ def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     classes.threshold.slider.setValue(780)
     assert classes.metrics_view.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
     assert classes.metrics_view.matrix.describe_cell(2, 2).startswith("Of 4 cedar, 4")
+    assert classes.threshold.number.value() == 0.78
+    classes.threshold.number.setValue(0.5)
+    for key, value in ((Qt.Key.Key_Right, 0.51), (Qt.Key.Key_PageUp, 0.61)):
+        qtbot.keyClick(classes.threshold.slider, key)
+        assert classes.threshold.value() == value
     opened = view.result.opened
     assert opened is not None
+    recalls = (None, Interval(0.5), Interval(0.5, 0.25, 0.75))
+    evaluation = msgspec.structs.replace(opened.evaluation, per_class={"Recall": recalls})
+    opened = replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation))
     for samples, has_confidence in ((opened.samples, True), (SampleTable(), False)):
         classes.show_evaluation(replace(opened, samples=samples))
         assert classes.threshold.isHidden() is not has_confidence
         assert classes.metrics_view.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
+    cells = [classes.metrics_view.table.model_.index(row, 1) for row in (1, 2)]
+    assert [cell.data(Qt.ItemDataRole.ToolTipRole) for cell in cells] == [None, "95% interval: 25.0 to 75.0%"]
 
 
 def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None:
@@ -141,10 +179,12 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     ]
     headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
     assert headers == ["Count", "AP", "AP50"]
+    assert [page.sizes.horizontalHeaderItem(column).textAlignment() for column in (0, 1)] == [LEFT, RIGHT]
     assert page.sizes.texts() == [["Small (up to 32²)", "4", "25.0%", "50.0%"], ["Large", "0", "–", "–"]]
     assert [line.partition(":")[0] for line in page.plot.toolTip().splitlines()] == ["Duplicate", "Missed"]
     (bars,) = (each for each in page.plot.items() if isinstance(each, BarGraphItem))
     assert bars.opts["width"] == [1.0, 30.0]
+    assert page.plot.viewRange() == [[0, pytest.approx(31.5)], [-0.5, 1.5]]
     assert page.plot.getAxis("bottom").labelText == "Points of AP50"
     height = page.plot.height()
     for errors, sizes in ((evaluation.box_errors[:1], ()), ((), evaluation.sizes)):
@@ -156,12 +196,14 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
 
 
 @pytest.mark.parametrize(
-    ("temperature", "after", "verdict"), [(1.4, 0.02, "overconfident"), (0.7, 0.02, "underconfident"), (1.4, 0.06, "")]
+    ("temperature", "after", "verdict"),
+    [(1.4, 0.02, "overconfident"), (0.7, 0.02, "underconfident"), (1.4, 0.06, ""), (1.4, 0.08, "")],
 )
 def test_temperature_explains_calibration(temperature: float, after: float, verdict: str) -> None:
     calibration = Calibration(Interval(0.06), (), temperature=temperature, ece_before=0.06, ece_after=after)
     text = describe_temperature(calibration)
     assert [each for each in ("overconfident", "underconfident") if each in text] == ([verdict] if verdict else [])
+    assert re.findall(r"\d+\.\d+", text) == [f"{temperature:.2f}", *(["6.0"] if verdict else []), f"{100 * after:.1f}"]
 
 
 def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
@@ -173,14 +215,21 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     assert curves.counts.texts() == [["birch", "2 right", "2 missed"], ["not birch", "0 wrong", "8 right"]]
     curves.threshold.number.setValue(0.05)
     assert curves.counts.texts() == [["birch", "4 right", "0 missed"], ["not birch", "8 wrong", "0 right"]]
+    assert curves.threshold.slider.value() == 50
     assert curves.scores.text() == "Precision 33.3% · recall 100.0% · F1 50.0%"
     qtbot.mouseClick(curves.best_threshold, Qt.MouseButton.LeftButton)
     assert curves.scores.text().endswith("F1 66.7%")
+    curves.show_evaluation(view.result.opened)
+    assert curves.classes.value() == "1"
 
 
 def read_mark(plot: UnitPlot) -> list[tuple[float, float]]:
     points = (each.getData() for each in plot.items() if isinstance(each, ScatterPlotItem))
     return [(x, y) for xs, ys in points for x, y in zip(xs, ys, strict=True)]
+
+
+def read_lines(plot: UnitPlot) -> list[list[tuple[float, float]]]:
+    return [list(zip(*line.getData(), strict=True)) for line in plot.listDataItems() if isinstance(line, PlotDataItem)]
 
 
 def test_curves_page_marks_the_threshold(view: ModelView, qtbot: QtBot) -> None:
@@ -195,6 +244,13 @@ def test_curves_page_marks_the_threshold(view: ModelView, qtbot: QtBot) -> None:
             assert (read_mark(curves.precision), read_mark(curves.roc)) == ([], [])  # until its counts are read
         qtbot.waitUntil(lambda: curves.counts.texts() != [])
     assert (read_mark(curves.precision), read_mark(curves.roc)) == ([(0.5, 1.0)], [(0.0, 0.5)])
+    curve, diagonal = curves.curve(), [(0.0, 0.0), (1.0, 1.0)]
+    points = [
+        list(zip(*axes, strict=True))
+        for axes in ((curve.recall, curve.precision), (curve.false_positive_rate, curve.true_positive_rate))
+    ]
+    assert (read_lines(curves.precision), read_lines(curves.roc)) == ([points[0]], [diagonal, points[1]])
+    assert curves.roc.viewRange() == [pytest.approx([-0.02, 1.02]), pytest.approx([-0.03, 1.03])]
     titles = [[plot.getAxis(side).labelText for side in ("bottom", "left")] for plot in (curves.precision, curves.roc)]
     assert titles == [["Recall", "Precision"], ["False positive rate", "True positive rate"]]
 
@@ -238,6 +294,8 @@ def test_late_error_of_another_class_is_not_shown(
     release.set()
     qtbot.waitUntil(lambda: not page.findChildren(Background))
     assert page.scores.text() == expected
+    page.classes.set_value("1")
+    qtbot.waitUntil(lambda: page.scores.text() == "Couldn't read the probabilities: OSError: gone")
 
 
 def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
@@ -295,13 +353,13 @@ def test_devices_editor_excludes_cpu_from_gpus(view: ModelView) -> None:
     assert view.form.devices.value() == ("cpu",)
 
 
-def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> None:
+def test_model_view_cancels_and_shows_refusal(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
     view.bar.new.trigger()
     assert view.pages.currentIndex() == FORM
     assert view.form.cancel.isVisible()
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.start.click()
-    assert view.pages.currentIndex() == WORKING
+    assert (view.pages.currentIndex(), view.focusWidget()) == (WORKING, view.pages.cancel)
     view.pages.child.progress.emit(
         Progress(fraction=0.5, what="Evaluating 12 samples", seconds_left=192.0, images_per_second=1840.4)
     )
@@ -316,9 +374,11 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     assert view.pages.warnings.text() == ""
     view.pages.child.cancel()
     view.pages.child.refused.emit((Problem("split", "There is no test split.", "It has: val, all."),))
-    assert view.pages.currentIndex() == FAILURE
+    assert (view.pages.currentIndex(), view.focusWidget()) == (FAILURE, view.pages.retry)
     assert view.pages.failure.text() == "There is no test split. It has: val, all."
+    (run.checkpoints / "last.pt").write_bytes(b"weights")
     view.pages.retry.click()
+    qtbot.waitUntil(lambda: view.form.checkpoint.box.count() == 2)
     view.form.start.click()
     view.pages.child.cancel()
     view.pages.child.failed.emit("The evaluation ended early.")
@@ -346,6 +406,15 @@ def test_evaluation_of_another_run_is_neither_shown_nor_replaced(view: ModelView
     view.show_run(run)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == WORKING)
     view.pages.cancel.click()
+
+
+def test_mistakes_of_a_saved_evaluation_are_shown_once(view: ModelView, qtbot: QtBot) -> None:
+    view.show_mistakes()
+    qtbot.waitUntil(lambda: view.result.tabs.currentIndex() == SAMPLES)
+    view.result.tabs.setCurrentIndex(SUMMARY)
+    view.reload()
+    qtbot.waitUntil(lambda: not view.findChildren(Background))
+    assert view.result.tabs.currentIndex() == SUMMARY
 
 
 def test_mistakes_are_shown_after_their_evaluation(empty_view: ModelView, dataset: Path, qtbot: QtBot) -> None:
@@ -380,46 +449,64 @@ def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: 
     view.deleting.yes.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
     assert {path.name: path.read_bytes() for path in saved.folder.iterdir()} == before
+    view.bar.delete.trigger()
+    assert view.deleting.isVisible()
+    view.show_run(write_run(9))
+    assert view.deleting.isHidden()
 
 
 def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbot: QtBot) -> None:
-    kinds: list[Callable[[OpenedEvaluation], Rows]] = [
-        make_metric_rows,
-        make_class_rows,
-        make_matrix_rows,
-        make_sample_rows,
-    ]
-    for number, kind in enumerate(kinds):
-        with qtbot.waitSignal(view.message):
-            view.bar.save_csv(kind, tmp_path / f"{number}.csv")
-    metrics, classes, matrix, samples = (rows(tmp_path / f"{number}.csv") for number in range(4))
-    assert metrics[1] == ["Top-1 accuracy", "0.75", "0.55", "0.85"]
-    assert classes[1] == ["ash", "0.75", "0", "0.8"]
-    assert matrix[1] == ["ash", "3", "1", "0"]
     menu, opened = view.bar.save.menu(), view.result.opened
     assert menu is not None
     assert opened is not None
+    for number, action in enumerate(menu.actions()):
+        action.trigger()
+        dialog = view.findChildren(QFileDialog)[-1]
+        with qtbot.waitSignal(view.message) as signal:
+            dialog.fileSelected.emit(str(tmp_path / f"{number}.csv"))
+        dialog.close()
+        assert signal.args[1] == "info"
+    metrics, classes, matrix, samples = (rows(tmp_path / f"{number}.csv") for number in range(4))
+    assert metrics[1] == ["Top-1 accuracy", "0.75", "0.55", "0.85"]
+    assert classes[:2] == [["class", "Recall", "Recall low", "Recall high"], ["ash", "0.75", "0", "0.8"]]
+    assert matrix[1] == ["ash", "3", "1", "0"]
+    assert msgspec.json.decode((tmp_path / "4.csv").read_bytes())["task"] == "classification"
+    incomplete = msgspec.structs.replace(opened.evaluation, per_class={"Recall": (None, Interval(0.5))})
+    unknown = list(make_class_rows(replace(opened, saved=SavedEvaluation(opened.saved.folder, incomplete))))
+    assert unknown[1:] == [["ash", "", "", ""], ["birch", "0.5", "", ""], ["cedar", "", "", ""]]
     without_classes = msgspec.structs.replace(opened.evaluation, per_class={}, confusion=())
     for evaluation, is_enabled in ((without_classes, False), (opened.evaluation, True)):
         view.bar.show_opened(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
         assert [each.isEnabled() for each in menu.actions()] == [True, is_enabled, is_enabled, True, True]
+    assert samples[0][4:] == ["confidence", "correct", "loss"]
     assert samples[2][:4] == ["val/ash/1.png", "val", "ash", "birch"]
-    with qtbot.waitSignal(view.message) as signal:
-        view.bar.save_json(tmp_path / "evaluation.json")
-    assert signal.args[1] == "info"
-    assert msgspec.json.decode((tmp_path / "evaluation.json").read_bytes())["task"] == "classification"
+    columns = (opened.samples.confidence, opened.samples.correct, opened.samples.losses)
+    assert [float(text) for text in samples[2][4:]] == pytest.approx([column[1] for column in columns])
     with qtbot.waitSignal(view.message) as signal:
         view.bar.save_json(tmp_path / "nowhere" / "evaluation.json")
     assert signal.args[1] == "warning"
 
 
-def test_model_view_reports_damaged_evaluation(view: ModelView, run: RunFolder, dataset: Path, qtbot: QtBot) -> None:
+def test_model_view_reports_damaged_evaluation(
+    view: ModelView, run: RunFolder, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = save_evaluation(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
     (other.folder / "samples.msgpack").write_bytes(b"\x81")
     view.reload(other.folder.name)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FAILURE)
     assert "samples.msgpack" in view.pages.failure.text()
     assert "Evaluate the model again." in view.pages.failure.text()
+    (_newest, older) = saved = read_evaluations(run.path)
+    for chosen in (older.folder.name, "", "gone"):
+        view.bar.show_list(saved, chosen)
+        assert view.bar.current() == older
+
+    def fail(_run: Path) -> list[SavedEvaluation]:
+        raise OSError("gone")
+
+    monkeypatch.setattr(view_module, "read_evaluations", fail)
+    view.reload()
+    qtbot.waitUntil(lambda: view.pages.failure.text() == "Couldn't read the evaluations: OSError: gone.")
 
 
 def test_late_results_of_another_selection_are_not_shown(
@@ -445,11 +532,15 @@ def test_late_results_of_another_selection_are_not_shown(
 
 def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
     other = write_run(8, dataset=str(dataset), name="rival")
-    save_evaluation(other, dataset, wrong=(1, 8, 9, 10, 11))
     save_evaluation(other, dataset, "20261124-110000-test", split="test")
     view.result.tabs.setCurrentIndex(COMPARE)
     page = view.result.comparison
+    qtbot.waitUntil(lambda: not page.findChildren(Background))
+    assert "Nothing to compare with yet." in join_visible_texts(page)
+    save_evaluation(other, dataset, wrong=(1, 8, 9, 10, 11))
+    page.refresh()
     qtbot.waitUntil(lambda: page.comparison is not None)
+    assert page.differences.isVisible()
     assert page.other_choice.box.count() == 1
     assert page.other_choice.box.currentText().startswith("rival · ")
     (top1, loss) = page.differences.texts()
@@ -462,6 +553,7 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert [number in page.show_only_other.text() for number in "42"] == [False, True]
     page.show_evaluation(view.result.opened)
     assert (page.differences.texts(), page.verdict.text()) == ([], "")  # until the next comparison is there
+    assert page.show_only_this.isHidden()
     qtbot.waitUntil(lambda: page.comparison is not None)
     page.show_only_this.click()
     assert view.result.tabs.currentIndex() == SAMPLES
@@ -475,18 +567,26 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     page.refresh()
     qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)
     assert page.other_choice.value() == chosen != str(newer.folder)
+    page.other_choice.set_value(str(newer.folder))
+    qtbot.waitUntil(lambda: page.verdict.text() == "This evaluation is worse in top-1: those intervals exclude 0.")
 
 
 def test_comparison_without_results_per_sample_has_no_buttons(
     view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=(1,))
-    compare, errors = comparison_module.compare, [ValueError("They are of other samples.")]
+    compare = comparison_module.compare
+    errors: list[Exception] = [ValueError("They are of other samples.")]
 
     def compare_metrics(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
         if errors:
             raise errors.pop()
-        return msgspec.structs.replace(compare(first, second), only_first=None, only_second=None, mcnemar=None)
+        comparison = compare(first, second)
+        top1, loss = comparison.differences
+        loss = msgspec.structs.replace(loss, difference=Interval(-0.2, -0.3, -0.1))
+        return msgspec.structs.replace(
+            comparison, differences=(top1, loss), only_first=None, only_second=None, mcnemar=None
+        )
 
     monkeypatch.setattr(comparison_module, "compare", compare_metrics)
     view.result.tabs.setCurrentIndex(COMPARE)
@@ -498,6 +598,13 @@ def test_comparison_without_results_per_sample_has_no_buttons(
     assert page.show_only_this.isHidden()
     assert page.show_only_other.isHidden()
     assert page.significance.isHidden()
+    assert page.verdict.text() == (
+        "This evaluation is better in validation loss and worse in top-1: those intervals exclude 0."
+    )
+    errors.append(OSError("gone"))
+    page.refresh()
+    qtbot.waitUntil(lambda: page.problem.text() == "Couldn't compare them: OSError: gone.")
+    assert (page.differences.texts(), page.verdict.text()) == ([], "")
 
 
 def test_late_comparison_with_another_evaluation_is_not_shown(

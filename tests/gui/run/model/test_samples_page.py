@@ -16,15 +16,18 @@ import pytest
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QAbstractItemModelTester
+from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewRequest
+from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples import page as samples_page
 from gui.run.model.samples import review
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.review import MARKS_FILE, SampleFilter, make_marks, rank_samples
+from gui.run.model.samples.wall import SIDE
 from gui.run.model.view import ModelView
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation, open_evaluation
@@ -32,6 +35,7 @@ from gui.sources.inspector import read_image
 from gui.style import theme
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 from tests.support.painted import describe_painting
+from tests.support.widgets import list_column_texts
 
 
 @pytest.fixture
@@ -50,6 +54,7 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
     assert page.wall.samples.rows[:3] == [5, 4, 1]
     assert len(page.wall.samples.rows) == COUNT
     assert not page.only_marked.isEnabled()
+    assert (page.save_marked.text(), page.save_marked.isEnabled()) == ("Save marked…", False)
     page.show_rows(frozenset({7, 1}), "Two of them")
     assert (sorted(page.wall.samples.rows), page.summary.text()) == ([1, 7], "Two of them")
     page.sort.edited.emit()
@@ -74,6 +79,9 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
     page.wrong.setChecked(True)
     page.show_cell(1, 1)
     assert page.wall.samples.rows == [6, 7]
+    page.open(1)
+    page.show_cell(1, 1)
+    assert (page.stack.currentIndex(), page.wall.current()) == (WALL, 0)
     page.true.set_value("all")
     page.predicted.set_value("2")
     assert sorted(page.wall.samples.rows) == [4, 5, 8, 9, 10, 11]
@@ -88,12 +96,19 @@ def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.M
 
 def test_samples_page_filters_by_several_classes_only(view: ModelView, page: SamplesPage) -> None:
     opened = view.result.opened
-    assert (page.true.isVisible(), page.predicted.isVisible()) == (True, True)
+    visible = [page.true.isVisible(), page.predicted.isVisible(), page.wrong.isVisible()]
+    assert (visible, page.sort.box.count()) == ([True] * 3, 4)
     evaluation = msgspec.structs.replace(opened.evaluation, classes=CLASSES[:1])
     page.wall.samples.marked = {3}
-    page.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=evaluation)), ())
-    assert page.wall.samples.marked == set()
-    assert (page.true.isVisible(), page.predicted.isVisible()) == (False, False)
+    page.open(0)
+    unsorted = replace(opened.samples, correct=None, losses=None)
+    page.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=evaluation), samples=unsorted), ())
+    assert (page.wall.samples.marked, page.stack.currentIndex()) == (set(), WALL)
+    assert (page.true.isVisible(), page.predicted.isVisible(), page.wrong.isVisible()) == (False, False, False)
+    assert [page.sort.box.itemData(index) for index in range(page.sort.box.count())] == ["sure", "order"]
+    several = replace(opened.samples, true_class=None)
+    page.show_evaluation(replace(opened, samples=several), ())
+    assert page.true.box.findData("-1") >= 0
 
 
 def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
@@ -106,8 +121,8 @@ def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
 def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder, qtbot: QtBot) -> None:
     page.wall.choose(0)
     qtbot.keyClick(page.wall, Qt.Key.Key_Return)
-    assert page.stack.currentIndex() == DETAIL
     detail = page.detail
+    assert (page.stack.currentIndex(), page.window().focusWidget()) == (DETAIL, detail.image.pane)
     assert detail.name.text() == "val/birch/1.png · 1 of 12"
     detail.zoom.zoom_by(2)
     for key, text, enabled in (
@@ -146,7 +161,7 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
 
 
 def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Path) -> None:
-    page.open(0)
+    page.wall.doubleClicked.emit(page.wall.samples.index(0))
     detail = page.detail
     assert detail.name.toolTip() == str(dataset / "val/birch/1.png")
     for button, text in ((detail.next, "2 of 12"), (detail.previous, "1 of 12")):
@@ -173,6 +188,9 @@ def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, data
     assert [len(list_colors(drawn.copy(corner))) > 3 for corner in corners] == [False, True]
     above = QPoint(items[0].center().x(), items[0].top() + 10)  # the image is wider than high
     assert drawn.pixelColor(above) == QColor(theme.colors().raised)
+    assert "“birch → cedar” text, “loss 2.20 · 78% sure” muted" in describe_painting(wall)
+    columns = [wall.visualRect(wall.samples.index(row)).top() for row in range(COUNT)].count(items[0].top())
+    assert 0 <= wall.viewport().width() - columns * items[0].width() < SIDE
 
 
 def list_colors(image: QImage) -> set[str]:
@@ -231,6 +249,8 @@ def test_marks_are_restored_filtered_and_exported(
     view: ModelView, run: RunFolder, dataset: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     other = save_evaluation(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
+    (other.folder / MARKS_FILE).write_text("[1,4")
+    assert review.read_marks(other) == set()
     (other.folder / MARKS_FILE).write_text("[1,4,99]")
     view.result.tabs.setCurrentIndex(SAMPLES)
     view.reload(other.folder.name)
@@ -239,9 +259,12 @@ def test_marks_are_restored_filtered_and_exported(
     page.only_marked.setChecked(True)
     assert page.wall.samples.rows == [4, 1]
     assert page.save_marked.text().startswith("Save 2 ")
+    page.save_marked.click()
+    (dialog,) = page.findChildren(QFileDialog)
     with qtbot.waitSignal(page.message) as signal:
-        page.save_marked.save_list(tmp_path / "marked.csv")
-    assert signal.args[1] == "info"
+        dialog.fileSelected.emit(str(tmp_path / "marked.csv"))
+    dialog.close()
+    assert signal.args == [f"2 marked samples saved to {tmp_path / 'marked.csv'}.", "info"]
     with (tmp_path / "marked.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
     assert rows == [
@@ -249,9 +272,16 @@ def test_marks_are_restored_filtered_and_exported(
         [str(dataset / "val/ash/1.png"), "marked", "ash", "birch", ""],
         [str(dataset / "val/birch/0.png"), "marked", "birch", "cedar", ""],
     ]
+    page.open(0)
+    for is_marked in (False, True):
+        page.detail.marked.click()
+        assert (page.wall.samples.marked, page.wall.samples.rows) == ({1, 4} if is_marked else {1}, [4, 1])
+    page.detail.leave.trigger()
     for _ in range(2):
         qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert (page.wall.samples.rows, page.only_marked.isEnabled()) == ([], True)
+    page.show_cell(1, 1)
+    assert page.wall.samples.rows == [6, 7]
 
 
 def test_reasons_of_marks_are_translated(run: RunFolder, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +328,13 @@ def test_marks_are_saved_after_others_failed(
 
 
 def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
-    """Return a review that lists one wrong label, and one image with a duplicate in another split.
+    """Return a review that lists four labels, and two images with duplicates, one of them in another split.
 
     It estimates that 2 of `checked_samples` samples have a wrong label.
     """
-    one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
+    one, other, third = (
+        ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0", "ash/3")
+    )
     train = ReviewedSample(path="train/ash/7.png", split="train")
     return Review(
         id="1",
@@ -318,9 +350,16 @@ def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
         origin="Predictions for validation.",
         label_issues=(
             LabelIssue(sample=one, given="birch", suggested="cedar", probability=0.1, suggested_probability=0.8),
+            LabelIssue(sample=other, given="", suggested="ash", probability=0.2, suggested_probability=0.9),
+            LabelIssue(sample=third, given="ash", suggested="", probability=0.3, suggested_probability=0.7),
+            LabelIssue(sample=train, given="ash", suggested="birch", probability=0.3, suggested_probability=0.7),
         ),
         expected_errors=2,
-        duplicates=(DuplicatePair(first=train, second=other, distance=0, exact=True),),
+        duplicates=(
+            DuplicatePair(first=train, second=other, distance=0, exact=True),
+            DuplicatePair(first=one, second=third, distance=3, labels_differ=True),
+        ),
+        missing=("Boxes weren't checked.",),
     )
 
 
@@ -329,33 +368,80 @@ def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
     [(20, ("about 2 wrong in total", "probably cedar")), (19, ("too weak", "a label worth checking"))],
 )
 def test_review_shows_wrong_labels_and_duplicates(
-    view: ModelView, page: SamplesPage, qtbot: QtBot, tmp_path: Path, *, checked_samples: int, texts: tuple[str, str]
+    view: ModelView,
+    page: SamplesPage,
+    qtbot: QtBot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    checked_samples: int,
+    texts: tuple[str, str],
 ) -> None:
     (remark, reason), opened = texts, view.result.opened
     assert not page.review.selection.isVisible()
-    file = opened.saved.folder.parents[1] / "reviews" / "1.json"
+    requests: list[ReviewRequest] = []
+    monkeypatch.setattr(page.review.child, "start", requests.append)
+    page.review.review_action.trigger()
+    folder, evaluated = opened.saved.folder.parents[1], str(opened.saved.folder)
+    assert requests == [ReviewRequest(run=str(folder), evaluations=(evaluated,), worst=0)]
+    page.review.child.progress.emit(Progress(0.5, "Reviewing"))
+    file, newest = folder / "reviews" / "1.json", make_review(opened, checked_samples)
     file.parent.mkdir()
-    file.write_bytes(msgspec.json.encode(make_review(opened, checked_samples)))
+    for name, found in (
+        ("1", newest),
+        ("0", msgspec.structs.replace(newest, date="2026-11-24T10:00:00Z", duplicates=())),
+        ("2", msgspec.structs.replace(newest, date="2026-11-24T10:30:00Z", duplicates=())),
+        ("3", msgspec.structs.replace(newest, date="2026-11-25T10:00:00Z", evaluations=("of another",))),
+    ):
+        file.with_stem(name).write_bytes(msgspec.json.encode(found))
+    file.with_stem("4").write_text("{")
     page.wall.choose(3)
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     page.only_marked.setChecked(True)
     page.review.child.done.emit(str(file))
-    qtbot.waitUntil(lambda: page.wall.samples.rows == [5])
+    qtbot.waitUntil(lambda: page.wall.samples.rows == [5, 8, 3])
+    assert not page.review.progress_line.isVisible()
     assert not page.only_marked.isChecked()
-    index = page.wall.samples.index(0)
-    assert page.wall.samples.data(index) == "1.png: birch → cedar, 10% → 80%"
-    assert page.summary.text().startswith("1 label worth checking")
+    assert list_column_texts(page.wall.samples, 0) == [
+        "1.png: birch → cedar, 10% → 80%",
+        "0.png: no ash, 20% → 90%",
+        "3.png: ash → none, 30% → 70%",
+    ]
+    assert page.summary.text().startswith("3 labels worth checking")
     assert remark in page.summary.text()
-    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
-    assert page.wall.samples.rows == [5]
+    for position in (0, 1):
+        page.wall.choose(position)
+        qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    assert page.wall.samples.rows == [5, 8, 3]
     with qtbot.waitSignal(page.message):
         page.save_marked.save_list(tmp_path / "marked.csv")
     assert f",{reason},birch,cedar,cedar" in (tmp_path / "marked.csv").read_text()
+    assert ",marked,cedar,cedar,\r\n" in (tmp_path / "marked.csv").read_bytes().decode()
     page.review.selection.set_value("duplicates")
-    assert page.wall.samples.data(page.wall.samples.index(0)) == "0.png: the same as 7.png, train"
+    duplicates = [
+        "0.png: the same as 7.png, train, marked",
+        "1.png: similar to 3.png, other label, marked",
+        "3.png: similar to 1.png, other label",
+    ]
+    assert (list_column_texts(page.wall.samples, 0), page.wall.samples.rows) == (duplicates, [8, 5, 3])
+    assert page.summary.text() == "2 pairs of duplicate images"
     page.wrong.setChecked(True)
     assert page.review.selection.value() == "all"
     assert page.wall.samples.rows == [5, 4, 1]
+    for saved, is_reviewed in (
+        (opened.saved._replace(folder=opened.saved.folder.with_name("other")), False),
+        (opened.saved, True),
+    ):
+        page.show_evaluation(replace(opened, saved=saved), ())
+        assert not page.review.selection.isVisible()
+        qtbot.waitUntil(lambda: not page.review.findChildren(Background))
+        assert page.review.selection.isVisible() is page.review.origin.isVisible() is is_reviewed
+    assert [page.review.selection.box.itemText(index) for index in range(3)] == [
+        "all samples",
+        "labels worth checking (4)",
+        "duplicate images (2)",
+    ]
+    assert page.review.origin.text() == "Predictions for validation. Boxes weren't checked."
 
 
 def test_sample_model_is_consistent(page: SamplesPage) -> None:
@@ -378,6 +464,10 @@ def test_rank_samples_matches_each_of_several_labels() -> None:
     assert rank_samples(samples, SampleFilter(true=1)).tolist() == [2, 0]
     assert rank_samples(samples, SampleFilter(predicted=-1)).tolist() == [0]
     assert rank_samples(samples, SampleFilter()).tolist() == [2, 0, 1]  # NaN is sorted last
+    samples = replace(samples, confidence=np.array([0.5, 0.9, 0.7]), correct=np.array([1.0, 0.5, 0.0]))
+    assert rank_samples(samples, SampleFilter(sort="sure")).tolist() == [1, 2, 0]
+    assert rank_samples(samples, SampleFilter(sort="correct")).tolist() == [2, 1, 0]
+    assert rank_samples(samples, SampleFilter(sort="order", wrong=True)).tolist() == [1, 2]
 
 
 def test_read_image_explains_unreadable_files(tmp_path: Path) -> None:
