@@ -77,8 +77,6 @@ class Mixing(OneHot):
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
         """Mix a batch, and return it with its targets as class fractions, [n, C]. `inputs` are changed in place."""
         fractions = self._to_fractions(targets)
-        if not len(inputs):
-            return inputs, fractions
         random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=batch_index)
         is_cutmix = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
         alpha = self._cutmix if is_cutmix else self._mixup

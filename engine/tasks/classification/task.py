@@ -57,8 +57,6 @@ class ClassificationMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Count the correct predictions, losses and classes of a batch of logits [n, C]."""
-        if not len(targets):
-            return
         true = targets.argmax(1) if targets.dim() == 2 else targets
         losses = functional.cross_entropy(outputs.float(), true, reduction="none")
         top_classes = outputs.topk(min(_TOP_K, outputs.shape[1]), dim=1).indices

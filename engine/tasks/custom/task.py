@@ -392,8 +392,6 @@ class CustomMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add a batch's losses and values to `rows`, and update the metrics from torchmetrics on the batch's device."""
-        if not len(targets):
-            return
         losses = self._loaded.compute_losses(outputs, targets)[:, None]
         self.add_rows(torch.cat([losses.double(), self._loaded.measure(outputs, targets).double()], 1).cpu())
         for metric in self._metrics.values():

@@ -70,8 +70,6 @@ class EdgeMetric(Metric):
 
         Matches are counted at all thresholds, and at the best threshold of each image.
         """
-        if not len(targets):
-            return
         losses = self._loss(outputs, targets)
         likelihoods = outputs[:, -1].float().sigmoid().cpu().numpy()  # the last map is the result
         annotations = targets.to(torch.uint8).cpu().numpy()

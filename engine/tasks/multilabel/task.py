@@ -47,8 +47,6 @@ class MultiLabelMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add the losses, accuracies and label counts of a batch to `counters`, and its probabilities to `rows`."""
-        if not len(targets):
-            return
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         predicted = probabilities >= THRESHOLD
         losses = functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(1)

@@ -48,8 +48,6 @@ class RoadMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add the losses, pixels, center lines and directions of a batch to `counters`."""
-        if not len(targets):
-            return
         losses = self._losses(outputs, targets).double()
         class_scores, direction_scores = self._scores(outputs, targets.shape[-1])
         true, true_directions = targets.unbind(1)

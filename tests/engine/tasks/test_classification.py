@@ -121,7 +121,7 @@ def test_balanced_weights_average_to_one() -> None:
 
 
 def test_mixed_images_count_by_their_fractions() -> None:
-    objective = TASK.create_objective(Job.from_fields(mixup=0.2), make_dataset_info(3))
+    objective = TASK.create_objective(Job.from_fields(cutmix=0.2), make_dataset_info(3))
     outputs, targets = sample(8, 3, 5)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
@@ -146,6 +146,8 @@ def test_analysis_matches_its_definitions() -> None:
     assert (columns.correct, columns.true) == ([1, 1, 0, 0], [(0,), (1,), (0,), (1,)])
     assert (columns.predicted, columns.confidence) == ([(0,), (1,), (1,), (2,)], pytest.approx([0.7, 0.6, 0.5, 0.4]))
     assert columns.probabilities == pytest.approx(shares.numpy())
+    of_fractions = analysis.compute_columns(shares.log(), shares[[0, 1, 0, 1]])
+    assert (of_fractions.correct, of_fractions.true) == (columns.correct, columns.true)
     analysis.prepare(columns)
     metrics = analysis.create_metrics(1.0)
     metrics[TASK_METRIC].update(shares.log(), torch.tensor([0, 1, 0, 1]))
@@ -174,7 +176,8 @@ def test_analysis_matches_its_definitions() -> None:
     first, second, third = analysis.compute_curves(measured, intervals)
     assert [(each.class_index, each.positives) for each in (first, second, third)] == [(0, 2), (1, 2), (2, 0)]
     assert (first.average_precision, first.auc, second.auc, second.true_positive_rate) == (half, area, None, ())
-    assert (first.true_positive_rate[-1], third) == (1, ClassCurves(class_index=2, positives=0))
+    assert (first.false_positive_rate, first.true_positive_rate) == ((0, 0, 0, 0.5, 1), (0, 0.5, 1, 1, 1))
+    assert third == ClassCurves(class_index=2, positives=0)
 
 
 def test_metrics_without_samples_are_missing() -> None:

@@ -96,7 +96,9 @@ def test_mixing_accepts_few_and_soft_targets() -> None:
 def test_mixing_is_for_training_of_some_tasks() -> None:
     job, plain, streams = Job.from_fields(mixup=0.2), Job(), RandomStreams(0)
     classification, segmentation = TASKS["classification"].entry, TASKS["segmentation"].entry
-    assert isinstance(create_mixing_transform(job, classification, 3, streams, training=True), Mixing)
+    mixing = create_mixing_transform(job, classification, CLASSES, streams, training=True)
+    assert mixing is not None
+    assert torch.equal(mixing(*batch(), 1, 0)[0], Mixing(CLASSES, 0.2, 0, streams)(*batch(), 1, 0)[0])
     assert type(create_mixing_transform(job, classification, 3, streams, training=False)) is OneHot
     assert create_mixing_transform(plain, classification, 3, streams, training=True) is None
     assert create_mixing_transform(job, segmentation, 3, streams, training=True) is None

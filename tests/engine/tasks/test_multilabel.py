@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from engine.contract.inference.evaluation import Interval
 from engine.contract.job import Job
+from engine.metrics.calibration import fit_temperature_of_labels
+from engine.tasks import label_analysis
+from engine.tasks.analysis import TASK_METRIC, EvaluatedMetrics, Intervals
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import make_dataset_info
@@ -67,7 +71,10 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     assert class_metrics["Recall"][4] is None
     assert class_metrics["F1"][:4] == pytest.approx(f1)
     assert total.confusion() == ()
-    assert objective.create_metric().compute() == {}
+    without_labels = objective.create_metric()
+    assert without_labels.compute() == {}
+    without_labels.update(outputs, torch.zeros_like(targets))
+    assert (without_labels.compute()["map"], without_labels.compute()["mean_f1"]) == (0, 0)
 
 
 def test_smoothing_moves_targets_toward_half() -> None:
@@ -112,6 +119,46 @@ def test_labels_are_sorted_by_probability() -> None:
     assert (columns.predicted, columns.confidence) == ([(0,), (), (0, 1, 2)], pytest.approx([0.6, 0.7, 0.5]))
     assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).text == "class 2 (98%), class 0 (52%)"
     assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).text == "no label"
+
+
+def test_analysis_calibrates_each_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = torch.tensor([[3.0, -3], [3, 3], [-3, 3]]).repeat_interleave(20, 0)
+    targets = (outputs > 0).float()
+    targets[::5] = 1 - targets[::5]
+    targets[0] = 1
+    objective = TASK.create_objective(Job.from_fields(task="multilabel"), make_dataset_info(2))
+    analysis: Any = objective.create_analysis("ab")
+    columns, metrics = analysis.compute_columns(outputs, targets), analysis.create_metrics(1.0)
+    metrics[TASK_METRIC].update(outputs, targets)
+    analysis.prepare(columns)
+    weights = np.random.default_rng(0).integers(0, 4, 60)
+    probabilities, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0
+    distances = [
+        ((probabilities - true) * weights[:, None])[mask].sum() for mask in (probabilities > 0.5, probabilities < 0.5)
+    ]
+    measured, resampled = (EvaluatedMetrics(metrics, each, columns) for each in (np.ones(60, np.int64), weights))
+    assert analysis.compute_values(resampled).measures["ece"] == pytest.approx(
+        np.abs(distances).sum() / (2 * weights.sum())
+    )
+    details = analysis.compute_details(measured, Intervals({"ece": Interval(0.5)}))
+    report, fitted = details["calibration"], fit_temperature_of_labels(probabilities, true)
+    assert fitted is not None
+    assert report.temperature == pytest.approx(fitted.temperature, rel=1e-4)
+    assert (report.ece_before, report.ece_after) == pytest.approx(fitted.ece, rel=1e-4)
+    assert (report.loss_before, report.loss_after) == pytest.approx(fitted.loss, rel=1e-4)
+    low, high = (each for each in report.bins if each.count)
+    assert (low.count, low.low, low.confidence, low.accuracy) == pytest.approx(
+        (40, 0, probabilities.min(), true[probabilities < 0.5].mean())
+    )
+    assert (high.count, high.high, high.confidence, high.accuracy) == pytest.approx(
+        (80, 1, probabilities.max(), true[probabilities > 0.5].mean())
+    )
+    row = next(each for each in details["thresholds"] if each.threshold == 0.5)
+    found = (true & (probabilities > 0.5)).sum()
+    assert (row.precision, row.recall) == pytest.approx((found / 80, found / true.sum()))
+    for limit, given, has_area in ((119, resampled, False), (119, measured, True), (120, resampled, True)):
+        monkeypatch.setattr(label_analysis, "MAX_RESAMPLED_CELLS", limit)
+        assert ("auc" in analysis.compute_values(given).measures) == has_area
 
 
 def test_multilabel_uses_classification_models() -> None:

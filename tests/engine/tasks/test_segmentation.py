@@ -62,6 +62,9 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
     assert objective.create_metric().compute() == {}
+    correct = objective.create_analysis("abcd").compute_columns(outputs, targets).correct
+    accuracies = [compute_by_hand(outputs[[n]], targets[[n]])["pixel_accuracy"] for n in range(7)]
+    assert correct == pytest.approx(accuracies)
 
 
 def test_class_metrics_match_their_definitions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
+from engine.tasks.edges import inspection
 from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges, thin_lines
 from engine.tasks.edges.formats import FORMAT, EdgeSplit
 from engine.tasks.registry import TASKS
@@ -252,7 +254,7 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     assert [each.path for each in inspect_folder(matlab).unreadable] == ["images/train/000.png"]
 
 
-def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
+def test_inspection_shows_the_edge_fraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_edged(tmp_path, {"train": 5, "val": 2})
     Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / "edges/train/004.png")
     report = inspect_folder(folder)
@@ -265,6 +267,14 @@ def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
     (problem,) = report.problems
     assert "1 of 5 training images have no edges" in problem.message
     assert [example.sample for example in report.examples] == list(range(5))
+    with Image.open(BytesIO(report.examples[0].png)) as drawn:
+        edges = find_border(make_disc(32, 1)[1])
+        pixels = make_disc(32, 1)[0]
+        np.testing.assert_array_equal(drawn, np.where(edges[..., None], [255, 64, 64], pixels))
+    monkeypatch.setattr(inspection, "MAX_DECODED", 2)
+    train = inspect_folder(folder).split("train")
+    assert train is not None
+    assert (train.images, train.counts) == (5, {"edge": 2})
 
 
 @pytest.mark.parametrize(
@@ -346,7 +356,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     tree = Tree(str(tmp_path))
     (detection,) = FORMAT.detect(tree)
     certain = Confidence.CERTAIN if variant == "bsds" else Confidence.LIKELY
-    assert (detection.confidence, detection.against) == (certain, ())
+    assert (detection.confidence, detection.against, detection.variant) == (certain, (), "")
     content = FORMAT.read(tree, detection, "edges")
     assert (content.classes, content.problems) == (("edge",), [])
     edges_by_image = {}
@@ -380,7 +390,7 @@ def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> Non
 def test_detect_doubts_edges_if_half_of_them_are_areas(tmp_path: Path, areas: int, confidence: Confidence) -> None:
     make_edged(tmp_path, {"": 4})
     for number in range(areas):
-        save_mask(tmp_path / f"edges/{number:03}.png", np.pad(np.full((20, 20), 255, np.uint8), 6))
+        save_mask(tmp_path / f"edges/{number:03}.png", np.pad(np.full((20, 6), 255, np.uint8), ((6, 6), (13, 13))))
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.confidence is confidence
 

@@ -117,6 +117,9 @@ def test_scores_match_their_definitions() -> None:
     best = sum(counts[int(np.argmax([f_measure(row) for row in counts]))] for counts in images)
     assert scores.ois == pytest.approx(f_measure(best))
     assert 0 < scores.ap < 1
+    # The precision falls from 1 to 0.5 between recalls of 0.2 and 0.6, and is 0 elsewhere.
+    counts = np.array([[6, 10, 6, 12], [6, 10, 6, 8], [2, 10, 2, 2]])
+    assert compute_scores(counts, counts[0]).ap == pytest.approx(41 * 0.75 / 100)
 
 
 def test_perfect_edges_score_one_and_none_zero() -> None:

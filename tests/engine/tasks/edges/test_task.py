@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models import vgg
 
+from engine.contract.inference.evaluation import Interval
 from engine.contract.job import Job
+from engine.tasks.analysis import TASK_METRIC, EvaluatedMetrics, Intervals, SampleColumns
 from engine.tasks.edges.decoding import FULL, OUTSIDE
 from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, suppress_non_maxima
-from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
+from engine.tasks.edges.networks import Bdcn, BdcnHead, Hed, HedHead, HedOnEncoder, IncrementalDetection
 from engine.tasks.edges.task import EdgeDetection, EdgeObjective
 from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
@@ -75,7 +77,11 @@ def compute_loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fu
 
 def test_fusion_begins_as_the_mean_of_the_sides() -> None:
     sides = torch.rand(2, 3, 4, 5)
-    torch.testing.assert_close(HedHead((6, 7, 8)).fuse(sides), sides.mean(1, keepdim=True))
+    head = HedHead((600, 700, 800))
+    torch.testing.assert_close(head.fuse(sides), sides.mean(1, keepdim=True))
+    sides_of_both = [*head.side, *(block.enhance[0].down for block in BdcnHead().blocks)]
+    assert [side.weight.std().item() for side in sides_of_both] == pytest.approx([0.01] * 8, rel=0.2)
+    assert not any(side.bias.any() for side in sides_of_both)
 
 
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
@@ -120,6 +126,13 @@ def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
     assert 0.2 < found["ods"] < 1
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
+    measured = EvaluatedMetrics({TASK_METRIC: metric}, np.ones(5, np.int64), SampleColumns())
+    (curve,) = objective.create_analysis(("edge",)).compute_curves(measured, Intervals({"ap": Interval(0.5)}))
+    assert (curve.positives, curve.average_precision) == (metric.annotated_pixels, Interval(0.5))  # type: ignore[attr-defined]
+    assert (curve.thresholds[0], curve.thresholds[-1], curve.best_f1) == (0.99, 0.01, found["ods"])
+    best = curve.thresholds.index(curve.best_threshold)
+    precision, recall = curve.precision[best], curve.recall[best]
+    assert 2 * precision * recall / (precision + recall) == pytest.approx(found["ods"])
     assert objective.create_metric().compute() == {}
 
 
@@ -192,8 +205,29 @@ def test_hed_on_encoder_returns_a_map_per_level_and_their_mean(encoder: str, wid
         torch.testing.assert_close(model(inputs), torch.cat([*sides, sum(sides) / len(sides)], 1))
 
 
+def test_bdcn_blocks_add_the_scales_of_all_layers() -> None:
+    block = IncrementalDetection(4, 2)
+    layers = torch.rand(2, 1, 4, 20, 20)
+    enhanced = []
+    for module, layer in zip(block.enhance, layers, strict=True):
+        reduced = module.conv(layer).relu()
+        dilated = [
+            functional.conv2d(reduced, each.weight, each.bias, padding=4 * step, dilation=4 * step).relu()
+            for step, each in enumerate(module.dilated, 1)
+        ]
+        assert len(dilated) == 3
+        enhanced.append(module.down(reduced + sum(dilated)))
+    to_deep, to_shallow = block(layers)
+    torch.testing.assert_close(to_deep, block.to_deep(sum(enhanced)))
+    torch.testing.assert_close(to_shallow, block.to_shallow(sum(enhanced)))
+
+
 def test_bdcn_stages_learn_residual_edges() -> None:
     model = Bdcn()
+    convolutions = [layer for layer in model.features if isinstance(layer, nn.Conv2d)]
+    assert [each.dilation[0] for each in convolutions] == [1] * 10 + [2] * 3
+    assert convolutions[-1].weight.std().item() == pytest.approx((2 / 9 / 512) ** 0.5, rel=0.05)
+    assert not any(each.bias.any() for each in convolutions)  # type: ignore[union-attr]
     maps = model(torch.rand(1, 3, 32, 32))
     blocks = list(model.head.blocks)
     biases = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -85,6 +86,35 @@ def test_branches_train_themselves_and_the_trunk() -> None:
     assert "finalconv3.weight" in reached
     assert "score_2.0.weight" in reached  # the second hourglass gets the directions of the first
     assert not any(name.startswith(("angle_", "fc_2.1.", "hg.1.hg.0.3.")) for name in reached)
+
+
+def test_hourglasses_refine_the_scores_of_each_other() -> None:
+    model = StackHourglassNetMTL(2, 37, 3, stacks=2, depth=2).eval()
+    received: dict[str, torch.Tensor] = {}
+    returned: dict[str, Any] = {}
+
+    def record(name: str, inputs: tuple[torch.Tensor, ...], output: Any) -> None:
+        received[name], returned[name] = inputs[0], output
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda _module, inputs, output, name=name: record(name, inputs, output))
+    with torch.no_grad():
+        full, half, *quarters = unpack_maps(model(torch.randn(1, 3, 32, 32)), 32)
+    corrections = [returned[name] for name in ("_fc_1.0", "_score_1.0", "_fc_2.0", "_score_2.0")]
+    torch.testing.assert_close(received["hg.1"], received["hg.0"] + sum(corrections), rtol=1e-4, atol=1e-4)
+    assert received["layer1"].min() >= 0
+    for stack, scores in enumerate(quarters):
+        branches = (returned[f"score_1.{stack}"], returned[f"score_2.{stack}"])
+        torch.testing.assert_close(scores, torch.cat(branches, 1))
+        for branch, output in enumerate(returned[f"hg.{stack}"]):
+            assert torch.equal(received[f"res_{1 + branch}.{stack}"], output)
+            larger = functional.interpolate(returned[f"hg.{stack}.hg.1.{2 + branch}"], scale_factor=2.0)
+            torch.testing.assert_close(output, returned[f"hg.{stack}.hg.1.0"] + larger)
+    for number, (branch, part) in enumerate((("", slice(2)), ("angle_", slice(2, None))), 1):
+        assert torch.equal(received[f"{branch}decoder1"], returned[f"fc_{number}.1"])
+        assert torch.equal(full[:, part], returned[f"{branch}finalconv3"])
+        assert torch.equal(half[:, part], returned[f"{branch}decoder1_score"])
+        assert min(received[f"{branch}finalconv{layer}"].min() for layer in (2, 3)) == 0
 
 
 def test_networks_split_before_their_branches() -> None:

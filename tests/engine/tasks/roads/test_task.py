@@ -109,9 +109,12 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     total: Any = compute_on_ranks(OBJECTIVE, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
+    other = OBJECTIVE.create_metric()  # its values have the same names, so those of the task's metric replace them
+    other.update(outputs[:1], targets[:1])
     values = OBJECTIVE.create_analysis(("background", "road")).compute_values(
-        EvaluatedMetrics({TASK_METRIC: total}, np.ones(7, np.int64), SampleColumns())
+        EvaluatedMetrics({TASK_METRIC: total, "other": other}, np.ones(7, np.int64), SampleColumns())
     )
+    assert values.per_class == total.per_class()
     for name, value in compute_by_hand(outputs, targets).items():
         assert 0.1 < value <= 1
         assert values.measures[name] == pytest.approx(value, abs=1e-6)
@@ -198,7 +201,9 @@ def test_lines_are_colored_by_direction() -> None:
     targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
     gray = np.full((SIDE, SIDE, 3), 100, np.uint8)
     true = OBJECTIVE.show_truth(gray, targets[0])
-    found = OBJECTIVE.show_prediction(gray, make_guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
+    guesses = make_guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0]
+    guesses[-1] += 100  # "no direction" is not a direction of a line
+    found = OBJECTIVE.show_prediction(gray, guesses)
     for drawing in (true, found):
         assert drawing.text == "Lines on 12.5% of it"
         assert (drawing.image[0] == 100).all()
@@ -211,7 +216,10 @@ def test_lines_are_colored_by_direction() -> None:
         (color,) = (entry.color for entry in OBJECTIVE.legend if entry.name == name)
         pixel = OBJECTIVE.show_truth(gray, targets[0]).image[11, 5].tolist()
         assert pixel == [25 + channel // 4 * 3 for channel in bytes.fromhex(color[1:])]
-    assert OBJECTIVE.show_truth(gray, torch.zeros_like(targets[0])).legend == ()
+    targets[0, 0, :8] = NO_CLASS
+    assert OBJECTIVE.show_truth(gray, targets[0]).text == "Lines on 16.7% of it"
+    without_classes = OBJECTIVE.show_truth(gray, torch.full_like(targets[0], NO_CLASS))
+    assert (without_classes.text, without_classes.legend) == ("Lines on 0.0% of it", ())
 
 
 def test_largest_map_is_exported_and_explained() -> None:
