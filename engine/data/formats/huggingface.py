@@ -290,10 +290,7 @@ def _read_name(value: Any, names: Sequence[str]) -> str:
 
 
 def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
-    """Return the class names, sorted by number, if all classes in the annotations are numbers, otherwise None.
-
-    The names come from a file of class names in the dataset folder. Without such a file, they are the numbers.
-    """
+    """Return the class names, sorted by number, if all classes in the annotations are numbers, otherwise None."""
     images = [image for split in splits.values() for image in split]
     names = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
     titles = name_numbers(tree, (), names)
@@ -402,14 +399,14 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
 
 
 def _iterate_records(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a JSON Lines or Parquet file as mappings. Invalid lines are skipped."""
+    """Yield the rows of a JSON Lines or Parquet file as mappings. Blank and invalid lines are skipped."""
     if suffix(path) == ".parquet":
         yield from parquet.iterate_rows(path)
         return
     with refuse_unusable(path):
         for line in read_text(path, MAX_TABLE_BYTES).splitlines():
             try:
-                row = json.loads(line) if line.strip() else None
+                row = json.loads(line)
             except ValueError:
                 continue
             if isinstance(row, dict):

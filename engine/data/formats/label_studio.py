@@ -109,7 +109,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         except (OSError, ValueError) as error:
             found.problems.append(create_read_error(path, error, "Export the annotations from Label Studio again."))
             continue
-        for task in _iterate_tasks(content if isinstance(content, list) else [content]):
+        for task in _iterate_tasks(content):
             if task.further:
                 with_further.append(task.image)
             _add_task(found, path, task, kind)

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from engine.data.formats import bdd100k, coco, createml, label_studio, via
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.shapes import ShapedImage
 from engine.data.formats.tree import Tree
 from tests.support.images import write_image
+from tests.support.read_formats import read_once
+
+FOUND = "a.png"
+BOX = {"x": 2, "y": 3, "width": 2, "height": 2}
+COCO = {
+    "images": [{"id": 1, "file_name": FOUND}],
+    "annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 2, 2]}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+RESULT = {"value": {**BOX, "rectanglelabels": ["cat"]}}
+REGION = {"shape_attributes": {"name": "rect", **BOX}, "region_attributes": {"class": "cat"}}
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [
+        (bdd100k, [{"name": FOUND, "labels": [{"category": "cat", "box2d": {"x1": 1, "y1": 2, "x2": 3, "y2": 4}}]}]),
+        (coco, COCO),
+        (createml, [{"image": FOUND, "annotations": [{"label": "cat", "coordinates": BOX}]}]),
+        (label_studio, [{"data": {"image": FOUND}, "annotations": [{"result": [RESULT]}]}]),
+        (via, {FOUND: {"filename": FOUND, "regions": [REGION]}}),
+    ],
+)
+def test_files_of_splits_name_their_own_images(tmp_path: Path, form: ModuleType, content: object) -> None:
+    for split in ("train", "val"):
+        write_image(tmp_path / "images" / split / FOUND)
+        (tmp_path / f"{split}.json").write_text(f"\n{json.dumps(content)}")
+    found = read_once(form.FORMAT, tmp_path)
+    assert {split: [image.path for image in images] for split, images in found.splits.items()} == {
+        split: [str(tmp_path / "images" / split / FOUND)] for split in ("train", "val")
+    }
 
 
 def reader(folder: Path, names: list[str], *images: str, preferred: str = "") -> AnnotationReader[ShapedImage]:

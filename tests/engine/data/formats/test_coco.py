@@ -196,6 +196,8 @@ def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
     assert "1 rotated box" in problem.message
     content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 45]), outlines=False), "boxes")
     assert list_boxes(content)["a"][0][1:] == pytest.approx((19.393, 9.393, 40.607, 30.607), abs=1e-3)
+    content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 0]), outlines=False), "boxes")
+    assert (list_boxes(content)["a"][0][1:], len(content.problems)) == ((20, 15, 40, 25), 1)
 
 
 def test_crowds_are_ignored(tmp_path: Path) -> None:
@@ -477,11 +479,13 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
         {"categories": {}, "items": [{"id": "a", "annotations": [{"type": "bbox", "label_id": 1}]}]},
         [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}],
         [],
+        '{"annotations": [{"category_id": 1, "bbox": [1',
+        '{"annotations": [{"image_id": 1, "segments_info": [{"category_id": 2',
     ],
 )
 def test_other_files_are_not_detected(tmp_path: Path, content: object) -> None:
     draw(tmp_path / "a.png", ONE)
-    text(tmp_path / "file.json", json.dumps(content))
+    text(tmp_path / "file.json", content if isinstance(content, str) else json.dumps(content))
     assert detect(FORMAT, tmp_path) == []
 
 

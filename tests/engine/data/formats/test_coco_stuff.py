@@ -28,6 +28,9 @@ def list_pixel_classes(content: Content, split: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("variant", coco_stuff.VARIANTS)
 def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     coco_stuff.write(TRUTH, tmp_path, variant)
+    (path,) = tmp_path.rglob("labels.txt")
+    path.write_text("\n".join(reversed(path.read_text().splitlines())))
+    (next(tmp_path.rglob("stuff*")) / "labels.txt").write_text("0: unlabeled\n")
     content = read(FORMAT, tmp_path)
     assert (content.classes, content.problems) == (("background", *TRUTH.classes), [])
     for split in ("train", "val"):

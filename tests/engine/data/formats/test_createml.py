@@ -42,15 +42,15 @@ def test_a_bad_object_costs_itself_alone(tmp_path: Path, bad: object, place: str
 
 def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
     entries = [
-        {"image": "a.png", "annotations": [{"label": 3, "coordinates": BOX}]},
         {"annotations": []},
+        {"image": "a.png", "annotations": [{"label": 3, "coordinates": BOX}]},
         {"image": "gone.png", "annotations": []},
         "nonsense",
     ]
     content = read(FORMAT, write_entries(tmp_path, entries))
     assert list_boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
     messages = " ".join(problem.message for problem in content.problems)
-    assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
+    assert all(phrase in messages for phrase in ("[0]", "[3]", "gone.png"))
 
 
 def test_entries_of_one_image_are_joined(tmp_path: Path) -> None:

@@ -54,10 +54,11 @@ def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("boxes", "forms"),
     [
-        (["[40, 5, 10, 10]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
-        (["[30, 20, 59, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 30 + 59 is beyond the image
+        (["[51, 31, 10, 10]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
+        (["[30, 20, 61, 41]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 30 + 61 is beyond the image
         (["[2, 20, 20, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 20 + 39 is beyond the image
         (["[2, 2, 20, 20]", "[1, 1, 5, 5]", "[3, 3, 9, 9]"], ["xywh", "xyxy"]),
+        (["[2, 2, 20, 45]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh", "xyxy"]),  # beyond the image in any order
     ],
 )
 def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str], forms: list[str]) -> None:
@@ -71,7 +72,7 @@ def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str],
 
 def test_csv_boxes_of_another_table_decide_the_order(tmp_path: Path) -> None:
     folder = write(tmp_path, "train.csv", 'image_id,bbox\na,"[2, 2, 20, 20]"\n')
-    (folder / "val.csv").write_text('image_id,bbox\nb,"[30, 20, 59, 39]"\n')
+    (folder / "val.csv").write_text('image_id,width,height,bbox\nb,60,40,"[30, 20, 59, 39]"\n')
     assert [each.source.form for each in detections(folder)] == ["xyxy"]
 
 
@@ -129,7 +130,9 @@ def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
         ("empty.csv", HEAD),
         ("words.csv", HEAD + "a.png,60,40,cat,one,two,three,four\n"),
         ("sizes.csv", "file,width,height\na.png,60,40\n"),
-        ("words.csv", "a.png,1,2,3,4,cat\nb.png,x,y,z,w,dog\nc.png,x,y,z,w,dog\n"),
+        ("words.csv", "a.png,1,2,3,4,cat\nb.png,,,,,dog\n"),
+        ("words.csv", "a.png,1,2,3,4,cat\nb.png,1,2,3,4,\n"),
+        ("words.csv", "a.png,1,2,3,4,cat,x\nb.png,1,2,3,4,dog,y\n"),
     ],
 )
 def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text: str) -> None:
@@ -151,6 +154,7 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
     [
         ("filename,name,xmin,ymin,xmax,ymax,class\na.png,x,1,2,3,4,cat\n", {"a": [("cat", (1, 2, 3, 4))]}),
         ("filename,xmin,ymin,xmax,ymax,name\na.png,1,2,3,4,cat\n", {"a": [("cat", (1, 2, 3, 4))]}),
+        ("name,width,xmin,ymin,xmax,ymax\na.png,60,1,2,3,4\n", {"a": [("object", (1, 2, 3, 4))]}),
         ("file;class;xmin;ymin;xmax;ymax\na.png;cat;1,5;2;3;4\n", {"a": [("cat", (1.5, 2, 3, 4))]}),
         ("file,class,cx,cy,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (7, 16, 13, 24))]}),
         ("file,class,x,y,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (10, 20, 16, 28))]}),
@@ -159,30 +163,38 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1.01\n", {"a": [("cat", (0, 0, 30, 40.4))]}),
         ("file,x1,y1,x2,y2,class\na.png,1,2,3,4,1.0\nb.png,1,2,3,4,2\nc.png,1,2,3,4,1",
          {"a": [("1", (1, 2, 3, 4))], "b": [("2", (1, 2, 3, 4))], "c": [("1", (1, 2, 3, 4))]}),
-        ("file,label,class_name,x1,y1,x2,y2\na.png,0,cat,1,2,3,4\nb.png,1,7,1,2,3,4\n",
+        ("file,label,class_name,x1,y1,x2,y2\na.png,-1,cat,1,2,3,4\nb.png,1.5,7,1,2,3,4\n",
          {"a": [("cat", (1, 2, 3, 4))], "b": [("7", (1, 2, 3, 4))]}),
         ("a.png,1,2,3,4,cat\nb.png,,,,,\nc.png,x,y,z,w,dog\n", {"a": [("cat", (1, 2, 3, 4))], "b": [], "c": []}),
         ("file,boxes_string\na.png,1 2 3 4; 5 6 7 8\nb.png,no_box\nc.png,?\n",
          {"a": [("object", (1, 2, 3, 4)), ("object", (5, 6, 7, 8))], "b": [], "c": []}),
-        ("file,boxes_string\na.png,1 2 3 4\nb.png,1 2 x 3 4\n", {"a": [("object", (1, 2, 3, 4))], "b": []}),
+        ("file,boxes_string\na.png,1 2 3 4\nb.png,1 2 x 3 4\nc.png,[]\n",
+         {"a": [("object", (1, 2, 3, 4))], "b": [], "c": []}),
+        ("file,boxes_string\na.png,1 2 3 4\nb.png,1 2 3 4 5\n", {"a": [("object", (1, 2, 3, 4))], "b": []}),
     ],
 )  # fmt: skip
 def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: object) -> None:
     content = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
     assert list_annotations(content) == found
-    assert ("1 box without" in messages(content)) == any(each in text for each in ("z,w", "?", "2 x"))
+    assert ("1 box without" in messages(content)) == any(each in text for each in ("z,w", "?", "2 x", "4 5"))
 
 
 @pytest.mark.parametrize(
     ("listed", "classes"),
-    [("cat,10\ndog,9\n", ("dog", "cat")), ("cat,10\n", ("cat", "dog")), ("dog,Hund\ncat,Katze\n", ("Hund", "Katze"))],
+    [
+        ("cat,10\ndog,9\n", ("dog", "cat")),
+        ("cat,10\n", ("cat", "dog")),
+        ("hen,Henne\ncat,Katze\ndog,Hund\n", ("Hund", "Katze")),
+    ],
 )
 def test_csv_boxes_are_named_by_a_list_of_all_classes(tmp_path: Path, listed: str, classes: tuple[str, ...]) -> None:
     text = HEAD + "a.png,60,40,cat,1,2,3,4\nb.png,60,40,dog,1,2,3,4\n"
-    (write(tmp_path, "boxes.csv", text) / "images/class_list.csv").write_text(listed)
+    (write(tmp_path, "boxes.csv", text) / "images/Class_list.csv").write_text(listed)
     content = read_once(FORMAT, tmp_path, "boxes")
     assert content.classes == classes
     assert [image.size for image in content.splits[""]] == [(40, 60)] * 2
+    (tmp_path / "boxes.csv").write_text(text.replace("cat", "10").replace("dog", "9"))
+    assert read_once(FORMAT, tmp_path, "boxes").classes == ("9", "10")
 
 
 def test_csv_boxes_of_other_columns_are_not_used(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ read_once = partial(read_formats.read_once, FORMAT)
         ('<mask label="cat" rle="5, 5" left="0" top="0" width="3" height="3"/>', "do not fill"),
         ('<mask label="cat" rle="9" left="0" top="0" width="3" height="3"/>', "it is empty"),
         ('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>', "the image 80 x 60"),
+        ('<mask label="cat" rle="0, 61" left="0" top="0" width="1" height="61"/>', "the image 80 x 60"),
         ('<mask label="cat" rle="a" left="0" top="0" width="3" height="3"/>', "rle"),
     ],
 )
@@ -82,10 +83,13 @@ TASKS = (
 def test_cvat_mask_is_read_row_by_row_from_its_corner(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", TWO)
     mask = '<mask label="cat" rle="1, 2, 3" left="10" top="20" width="3" height="2"/>'
-    wide = '<mask label="cat" rle="0, 70" left="5" top="59" width="70" height="1"/>'
-    put(tmp_path / "annotations.xml", image(mask + wide))
-    expected = [("cat", (11, 20, 13, 21)), ("cat", (5, 59, 75, 60))]
-    assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == expected
+    wide = '<mask label="cat" rle="0, 80" left="0" top="59" width="80" height="1"/>'
+    draw(tmp_path / "b.png", TWO)
+    put(tmp_path / "annotations.xml", image(mask + wide), f'<image id="1" name="b.png">{mask}</image>')
+    expected = [("cat", (11, 20, 13, 21)), ("cat", (0, 59, 80, 60))]
+    content = read_once(tmp_path, "instances")
+    assert list_instances_by_split(content)[""] == {"a": expected, "b": []}
+    assert "the size of its image is unknown" in join_problems(content)
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,18 @@ def test_a_parquet_file_with_text_that_is_not_utf_8_is_unusable(tmp_path: Path) 
 
 
 @needs_pyarrow
-def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
-    images = [encode_png(TRUTH.images[0]), None, b""]
+def test_huggingface_reports_rows_without_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = encode_png(TRUTH.images[0])
+    images = [image, None, b"", image + b"x"]
+    monkeypatch.setattr("engine.data.formats.huggingface.MAX_IMAGE_BYTES", len(image))
     rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
     write_rows(tmp_path / "train.parquet", rows)
     found = read_once(FORMAT, tmp_path, "classes")
     assert list_annotations_by_split(found) == {"train": {"0000000": "class 0"}}
-    assert "2 rows without an image: train.parquet, row 2, train.parquet, row 3." in found.problems[0].message
+    assert (
+        "3 rows without an image: train.parquet, row 2, train.parquet, row 3, train.parquet, row 4."
+        in found.problems[0].message
+    )
 
 
 @needs_pyarrow
@@ -169,7 +174,7 @@ dataset_info:
         ),
         (
             {"day/train/a": [make_row(1, a=1, b=2)], "day/val/a": [make_row(2, a=0, b=1)], "night/a": [make_row(3, objects=AB)]},
-            {"a": CLASS, "b": CLASS},
+            {"a": CLASS, "b": {"feature": CLASS}},
             {"day/a": "classes labels", "day/b": "classes labels", "night/xywh": "boxes", "night/xyxy": "boxes"},
             (("ant", "bee", "cow"), {"train": {"1": "bee"}, "val": {"2": "ant"}}),
         ),
@@ -182,7 +187,7 @@ dataset_info:
         ({"a": [make_row(1, target=True, label=10), make_row(2, target=False, label=2)]}, {}, {"": "classes labels"}, (("2", "10"), {"": {"1": "10", "2": "2"}})),
         ({"a": [make_row(1, label=True), make_row(2, label=False)]}, {}, {"": "classes labels"}, (("0", "1"), {"": {"1": "1", "2": "0"}})),
         ({"a": [{"image": make_row(1)["image"]["bytes"], "label": "x"}]}, {}, {"": "classes labels"}, (("x",), {"": {"0000000": "x"}})),
-        ({"a": [make_row(1, objects={"name": ["y"]}, label="x")]}, {}, {"": "classes labels"}, (("x",), {"": {"1": "x"}})),
+        ({"a": [make_row(1, objects={"name": ["y"]}, label={"y": 1}, category="x")]}, {}, {"": "classes labels"}, (("x",), {"": {"1": "x"}})),
         ({"a": [make_row(1, label=1, other=make_row(2)["image"])]}, {}, {}, ()),
         (
             {"a": [make_row(1, kind=2, size=0), make_row(2, kind=1, size=1)], "README.md": README},
@@ -207,6 +212,16 @@ def test_huggingface_reads_columns_of_parquet_files(
     for detection in found[:1]:
         content = FORMAT.read(tree, detection, detection.kinds[0])
         assert (content.classes, list_annotations_by_split(content), content.problems) == (*expected, [])
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("feature", [[{"category": CLASS}], {"feature": {"category": CLASS}}, {"category": CLASS}])
+def test_huggingface_names_the_classes_of_boxes(tmp_path: Path, feature: Any) -> None:
+    box = [5.0, 6.0, 2.0, 3.0]
+    rows = [make_row(1, objects={"bbox": [box] * 4, "category": [1, 3, -2]}), make_row(2, objects={"bbox": [box]})]
+    write_rows(tmp_path / "a.parquet", rows, json.dumps({"info": {"features": {"objects": feature}}}))
+    found = read_once(FORMAT, tmp_path)
+    assert (found.classes, len(found.problems)) == (("ant", "bee", "cow", "-2", "3", "object"), 1)
 
 
 @needs_pyarrow
@@ -235,20 +250,29 @@ def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> Non
 
 def write_parquet(folder: Path, features: str = "{}") -> None:
     """Write a Parquet file with an image of the class "sea". `features` is the JSON about its columns."""
-    write_rows(folder / "train.parquet", [{"image": {**make_row(0)["image"], "path": None}, "label": "sea"}], features)
+    write_rows(folder / "train.parquet", [{"image": {**make_row(0)["image"], "path": None}, "label": " sea"}], features)
 
 
 def write_metadata(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     if path.suffix == ".parquet":
         write_rows(path, rows)
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("\n{torn\n\n3\n".join(map(json.dumps, rows)))
 
 
 @needs_pyarrow
 @pytest.mark.parametrize(
     "features",
-    ["null", "[1]", '{"label": []}', '{"label": [5]}', '{"label": 5}', '{"label": {"feature": null}}', "[" * 100_000],
+    [
+        "null",
+        "[1]",
+        '{"label": []}',
+        '{"label": {"_type": "ClassLabel", "names": 5}}',
+        '{"label": [5]}',
+        '{"label": 5}',
+        '{"label": {"feature": null}}',
+        "[" * 100_000,
+    ],
 )
 def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) -> None:
     for number, text in enumerate((f'{{"info": {{"features": {features}}}}}', f'{{"info": {features}}}')):
@@ -262,7 +286,12 @@ def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) ->
 @needs_pyarrow
 @pytest.mark.parametrize(
     "feature",
-    ["&a {name: label, dtype: [*a]}", "{name: label, dtype: {class_label: {names: {²: cat, '0': dog}}}}", "[" * 1000],
+    [
+        "&a {name: label, dtype: [*a]}",
+        "{name: label, dtype: {class_label: {names: {²: cat, '0': dog}}}}",
+        "{names: [[a]]}",
+        "[" * 1000,
+    ],
 )
 def test_huggingface_ignores_unusable_readme(tmp_path: Path, feature: str) -> None:
     write_parquet(tmp_path)
@@ -273,7 +302,8 @@ def test_huggingface_ignores_unusable_readme(tmp_path: Path, feature: str) -> No
 @needs_pyarrow
 @pytest.mark.parametrize("text", [b"", b"PAR1 torn", b"{}"])
 def test_huggingface_leaves_torn_parquet_to_others(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "train.parquet").write_bytes(text)
+    for name in ("train", "metadata"):
+        (tmp_path / f"{name}.parquet").write_bytes(text)
     assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 

@@ -57,7 +57,7 @@ def test_idx_read_leaves_single_split_to_be_divided(digits: Path) -> None:
     assert {name: len(split.labels) for name, split in content.splits.items()} == {"": 20}
 
 
-@pytest.mark.parametrize("pattern", ["train-images*", "train-labels*", "train*", "t10k-labels*"])
+@pytest.mark.parametrize("pattern", ["train-images*", "train-labels*", "train*", "t10k-labels*", "t10k-images*"])
 def test_idx_names_missing_files(digits: Path, pattern: str) -> None:
     names = sorted(path.name for path in digits.glob(pattern))
     for name in names:
@@ -162,6 +162,17 @@ def test_idx_names_truncated_gzip_stream(digits: Path, keep: int) -> None:
     zipped.write_bytes(gzip.compress(plain.read_bytes())[:keep])
     with pytest.raises(IdxError, match="gzip stream is broken"):
         read_idx(str(zipped))
+    plain.unlink()
+    assert FORMAT.detect(Tree(str(digits)))[0].confidence is not Confidence.CERTAIN or keep != 12
+
+
+@pytest.mark.parametrize(("most", "failures"), [(20, 0), (19, 1)])
+def test_idx_limits_the_number_of_labels(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, most: int, failures: int
+) -> None:
+    monkeypatch.setattr("engine.data.formats.idx.MAX_LABELS", most)
+    tree = Tree(str(digits))
+    assert len(FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").problems) == failures
 
 
 def test_idx_prefers_plain_files_with_fitting_dimensions(digits: Path) -> None:

@@ -47,7 +47,7 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
 def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     for path, names in (
-        ("train", "data/a\ngone\n1.5\n"),
+        ("train", "data/a 1\ngone\n1.5\n"),
         ("val", "c.png\nlost"),
         ("trainval", "b"),
         ("../training/ImageSets/train", "b"),

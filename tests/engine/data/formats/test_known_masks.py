@@ -101,6 +101,8 @@ def test_detect_cityscapes_asks_about_fine_and_coarse(tmp_path: Path) -> None:
     for variant in ("plain", "coarse"):
         cityscapes_writer.write(TRUTH, tmp_path, variant)
     assert [each.variant for each in detect(cityscapes.FORMAT, tmp_path)] == ["gtFine", "gtCoarse"]
+    (tmp_path / "leftImg8bit").rename(tmp_path / "images")
+    assert detect(cityscapes.FORMAT, tmp_path) == []
 
 
 def test_detect_cityscapes_doubts_values_of_no_label(tmp_path: Path) -> None:
@@ -111,6 +113,12 @@ def test_detect_cityscapes_doubts_values_of_no_label(tmp_path: Path) -> None:
     (found,) = detect(cityscapes.FORMAT, tmp_path)
     assert found.confidence is Confidence.WEAK
     assert ("70" in found.against[0], "90" in found.against[0]) == (True, False)
+    for path in tmp_path.rglob("*_labelIds.png"):
+        path.unlink()
+    next(tmp_path.rglob("*_instanceIds.png")).unlink()
+    (found,) = detect(cityscapes.FORMAT, tmp_path)
+    assert (found.kinds, found.against) == (("instances",), ())
+    assert len(read(cityscapes.FORMAT, tmp_path, "instances").problems) == 1
 
 
 @pytest.mark.parametrize(("incomplete", "first"), [(False, 0), (True, 7)])
@@ -118,6 +126,8 @@ def test_cityscapes_uses_label_ids_of_more_images(tmp_path: Path, incomplete: bo
     cityscapes_writer.write(TRUTH, tmp_path, "plain")
     if incomplete:
         next(tmp_path.rglob("*_labelTrainIds.png")).unlink()
+    for path in tmp_path.glob("gtFine/val/*/*_labelTrainIds.png"):
+        save_mask(path, np.zeros((64, 96), np.uint8))  # only roads
     code = read(cityscapes.FORMAT, tmp_path, "masks").code
     assert code is not None
     assert code.values[0] == first
@@ -132,12 +142,14 @@ def test_cityscapes_objects_may_all_be_groups(tmp_path: Path) -> None:
         split = read(cityscapes.FORMAT, tmp_path / folder, "instances").splits["train"]
         assert isinstance(split, InstanceSplit)
         assert [source.labels() for source in split.sources] == [[]] * len(split.files)
+    (tmp_path / "b/training/instance").rename(tmp_path / "b/training/other")
+    assert detect(cityscapes.FORMAT, tmp_path / "b")[0].kinds == ("masks",)
 
 
 def test_cityscapes_joins_extra_training_images(tmp_path: Path) -> None:
     cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
-    TRUTH.images[0].save(tmp_path / "leftImg8bit/train_extra/ulm/b_leftImg8bit.png")
-    save_mask(tmp_path / "gtFine/train_extra/ulm/b_gtFine_labelIds.png", np.full((64, 96), 7, np.uint8))
+    TRUTH.images[0].save(tmp_path / "leftImg8bit/Train_Extra/ulm/b_leftImg8bit.png")
+    save_mask(tmp_path / "gtFine/Train_Extra/ulm/b_gtFine_labelIds.png", np.full((64, 96), 7, np.uint8))
     split = read(cityscapes.FORMAT, tmp_path, "masks").splits["train"]
     assert len(split.files) == len(TRUTH.get_images("train")) + 1
 
@@ -219,19 +231,27 @@ def test_ade20k_numbers_repeated_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("others", "count"), [(1, 1), (2, 0)])
 def test_ade20k_names_most_images(tmp_path: Path, others: int, count: int) -> None:
     for number, image in enumerate(TRUTH.images[: 2 + others]):
-        name = f"x_{number}" if number >= 2 or (others == 2 and number == 1) else f"ADE_{number}"
+        name = f"x_{number}" if number >= 2 else f"ADE_{number}"
         image.save(tmp_path / f"images/training/{name}.png")
         save_mask(tmp_path / f"annotations/training/{name}.png", image.draw_mask())
     assert len(detect(ade20k.FORMAT, tmp_path)) == count
+    (tmp_path / "objectInfo150.txt").touch()
+    for value, confidence in ((150, Confidence.CERTAIN), (151, Confidence.WEAK)):
+        save_mask(tmp_path / "annotations/training/ADE_0.png", np.full((64, 96), value, np.uint8))
+        assert [each.confidence for each in detect(ade20k.FORMAT, tmp_path)] == [confidence]
 
 
 @pytest.mark.parametrize("place", ["a/ADE_train_1", "images/ADE/training/urban/street/ADE_train_1", "ADE_train_1"])
 def test_detect_refuses_the_full_ade20k(tmp_path: Path, place: str) -> None:
     TRUTH.images[0].save(tmp_path / f"{place}.jpg")
-    save_mask(tmp_path / f"{place}_seg.png", np.zeros((64, 96, 3), np.uint8))
+    for name in ("parts_1", "seg"):
+        save_mask(tmp_path / f"{place}_{name}.png", np.zeros((64, 96, 3), np.uint8))
     (found,) = detect(ade20k.FORMAT, tmp_path)
     assert (found.kinds, found.confidence) == ((), Confidence.CERTAIN)
+    assert found.evidence == ("1 masks such as ADE_train_1_seg.png",)
     assert "ADEChallengeData2016" in found.remedy
+    (tmp_path / f"{place}.jpg").unlink()
+    assert detect(ade20k.FORMAT, tmp_path) == []
 
 
 @pytest.mark.parametrize("variant", pets_writer.VARIANTS)

@@ -31,7 +31,7 @@ BOX = region(OF_CAT)
 
 def task(*results: Any, image: str = "a.png", **more: Any) -> dict[str, Any]:
     annotation = {"id": 1, "was_cancelled": False, "result": list(results)}
-    return {"id": 1, "annotations": [annotation], "data": {"image": image}, **more}
+    return {"id": 1, "annotations": [annotation], "data": {"preview": "preview.png", "image": image}, **more}
 
 
 def put(folder: Path, *tasks: Any, images: tuple[str, ...] = ("a.png",), name: str = "export.json") -> Path:
@@ -53,10 +53,16 @@ read_once = partial(read_formats.read_once, FORMAT)
         ("s3://bucket/key/cat.png", "cat.png"),
         ("https://example.org/files/cat.png?X-Amz-Date=1", "images/cat.png"),
         ("cat.png", "photos/cat.png"),
+        ("cat#1.png", "images/cat#1.png"),
+        ("gone.png", "images/uploaded.png"),
     ],
 )
 def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> None:
-    put(tmp_path, task(BOX, data={"text": "of a cat", "photo": url}), images=(image_at,))
+    put(
+        tmp_path,
+        task(BOX, data={"text": "of a cat", "url": "", "photo": url}, file_upload="0123abcd-uploaded.png"),
+        images=(image_at,),
+    )
     content = read_once(tmp_path)
     assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
     assert content.problems == []
@@ -111,9 +117,13 @@ def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
 
 
 def test_label_studio_measures_images_of_unknown_size(tmp_path: Path) -> None:
-    put(tmp_path, task({"id": "r", "type": "rectanglelabels", "value": {**OF_CAT, "rectanglelabels": ["cat"]}}))
+    plain = {"id": "r", "type": "rectanglelabels", "value": {**OF_CAT, "x": 10.5, "rectanglelabels": ["cat"]}}
+    put(tmp_path, task(plain), task(plain, image="b.png"))
+    (tmp_path / "b.png").write_bytes(b"torn")
     content = read_once(tmp_path)
-    assert (content.splits[""][0].size, list_boxes_by_split(content)[""]["a"]) == (None, [CAT])
+    assert [each.size for each in content.splits[""]] == [None, None]
+    assert list_boxes_by_split(content)[""] == {"a": [("cat", (8.4, 6.0, 24.4, 30.0))], "b": []}
+    assert "the size of its image is unknown" in join_problems(content)
 
 
 def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> None:
@@ -167,7 +177,7 @@ def choices(*texts: str, **value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("image", ["data:image/png;base64,iVBORw0K", "http://[::1", "", "/", "a\0.png"])
 def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image: str) -> None:
-    put(tmp_path, task(BOX), task(BOX, image=image))
+    put(tmp_path, task(BOX), task(BOX, data={"image": image, "photo": "http://[::1"}))
     assert "1 annotation without an image" in join_problems(read_once(tmp_path))
 
 
@@ -177,6 +187,14 @@ def test_label_studio_split_is_that_of_the_file_or_of_the_image(tmp_path: Path, 
     assert list_boxes_by_split(read_once(tmp_path)) == {split: {"a": [CAT]}}
 
 
+def test_label_studio_reports_a_torn_export(tmp_path: Path) -> None:
+    put(tmp_path, task(BOX))
+    text(tmp_path / "torn.json", json.dumps([task(BOX)] * 2)[:-5])
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT]}
+    assert "torn.json can't be read" in join_problems(content)
+
+
 OUTLINE = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")
 
 
@@ -184,14 +202,15 @@ OUTLINE = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")
     ("tasks", "kinds", "is_certain"),
     [
         ([task()] * 1001 + [task(BOX)], "boxes", True),
-        ([{"id": 1}, task(BOX), task(BOX)], "boxes", True),
+        ([{"id": 1}, {"data": {"image": "a.png"}, "completions": [{"result": [BOX]}]}], "boxes", True),
         ([task(image="x" * 5_000_000), task(BOX)], "boxes", True),
         ([task()], "boxes", False),
         ([{**task(BOX), "predictions": [{"result": [OUTLINE]}]}], "boxes", True),
         ([task(BOX, choices("wet"), choices("old", "red", **OF_CAT))], "boxes classes labels", True),
         ([task(choices("wet", "cold")), task(choices("wet"))], "labels", True),
+        ([task()] * 1001 + [task(choices("wet"))], "classes labels", True),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_label_studio_detection_reads_several_tasks(
     tmp_path: Path, tasks: list[Any], kinds: str, is_certain: bool

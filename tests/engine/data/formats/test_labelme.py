@@ -77,6 +77,7 @@ def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
         (shape(points=[[1, 2], [3, float("nan")], [3, 4]]), "pairs of numbers"),
         (shape(points=None), "pairs of numbers"),
         (shape("circle", [[1, 2], [1, 2]]), "no radius"),
+        (shape("circle", [[1, 2]]), "its circle has 1 points"),
         (shape("mask", [[0, 0], [5, 5]], mask="iVBORw0KGgo="), "can't be decoded"),
         (shape("mask", [[0, 0], [5, 5]]), "its mask is missing"),
         (shape(label=" "), "without a label"),
@@ -127,6 +128,8 @@ def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
     )
     assert list_instances_by_split(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
     assert content.splits[""].sources[0].instances(60, 80)[0].ignored
+    (tmp_path / "a.png").write_bytes(b"torn")
+    assert "the size of its image is unknown" in join_problems(read_once(tmp_path, "instances"))
 
 
 @pytest.mark.parametrize(

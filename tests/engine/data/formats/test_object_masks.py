@@ -168,8 +168,18 @@ def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -
     (tmp_path / "esri_model_definition.emd").unlink()
     (found,) = detect(arcgis_masks.FORMAT, tmp_path)
     assert found.confidence is Confidence.WEAK
+    assert found.evidence == ("6 images with masks of 3 classes in labels",)
     content = read(arcgis_masks.FORMAT, tmp_path, "instances")
     assert list_things(content, "") == list_true_things(TRUTH.images)
+    for path in tmp_path.glob("labels/*/*.tif"):
+        TRUTH.images[0].save(path)
+    assert detect(arcgis_masks.FORMAT, tmp_path) == []
+
+
+def test_read_arcgis_masks_numbers_classes_without_a_name(tmp_path: Path) -> None:
+    arcgis_writer.write(TRUTH, tmp_path)
+    (tmp_path / "labels/5").rename(tmp_path / "labels/other")
+    assert read(arcgis_masks.FORMAT, tmp_path, "instances").classes == ("6", "7", "other")
 
 
 @pytest.mark.parametrize("variant", ["plain", "splits", "nested"])

@@ -91,6 +91,7 @@ def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
     "places",
     [
         ("A/{name}.png", "B/{width}.png", "mask:label/{name}.png"),
+        ("A/{name}.png", "B/{name}.png", "label/{name}.png"),
         ("train/good/{name}.png", "test/good/{name}.png"),
         ("images/{name}.png", "mask:masks/{name}.png"),
         ("train/left/{name}.png", "train/right/{width}.png"),
