@@ -73,6 +73,7 @@ class HistoryWriter:
         new_quantities = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]
         lines: list[Any] = []
         if new_quantities or not self._path.exists():
+            paths.make_folder(self._path.parent)  # a new user has no home folder of Footplate yet
             self._quantities += tuple(new_quantities)
             lines.append({"quantities": self._quantities})
         rows = {device: [_round(values.get(id_)) for id_ in self._quantities] for device, values in readings.items()}

@@ -16,12 +16,12 @@ from engine.contract.device_history import HistoryWriter, read_history
     ids=["steady", "clock set back"],
 )
 def test_history_returns_spaced_readings(tmp_path: Path, times: Iterable[int], saved: tuple[int, ...]) -> None:
-    path = tmp_path / "history"
+    path = tmp_path / "new" / "history"
     writer = HistoryWriter(path, spacing_s=30)
     for second in times:
-        writer.add(1000.0 + second, {"GPU-1": {"power_w": 100.123456 + second, "fan_percent": None}})
+        writer.add(1000.54 + second, {"GPU-1": {"power_w": 100.123456 + second, "fan_percent": None}})
     assert list(read_history(path)) == [
-        (1000.0 + second, {"GPU-1": {"power_w": round(100.123456 + second, 2)}}) for second in saved
+        (1000.5 + second, {"GPU-1": {"power_w": round(100.123456 + second, 2)}}) for second in saved
     ]
 
 
@@ -61,9 +61,10 @@ def test_history_skips_damaged_lines(
 
 
 def test_history_stops_after_a_failed_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    writer = HistoryWriter(tmp_path / "missing" / "history", spacing_s=1)
+    (tmp_path / "file").touch()
+    writer = HistoryWriter(tmp_path / "file" / "history", spacing_s=1)
     for second in range(3):
         writer.add(float(second), {"cpu": {"load": 1.0}})
     assert len(caplog.records) == 1
     caplog.clear()
-    assert list(read_history(tmp_path / "missing" / "history")) == []
+    assert list(read_history(tmp_path / "file" / "history")) == []
