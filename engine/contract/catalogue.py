@@ -438,8 +438,6 @@ def load_supplement() -> Supplement | None:
 
 def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
     """Return the source of the pretrained weights for a job's model or its encoder, or None if none are known."""
-    if job.model_is_file:
-        return None
     if job.model.name.startswith(TIMM):
         return timm_weights(job.model.name.removeprefix(TIMM), catalogue)
     model = catalogue.model(job.model.name)

@@ -557,15 +557,12 @@ def file_stem(title: str) -> str:
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
-def title_problem(title: str, renamed_id: str = "") -> str:
-    """Return the reason why a user's recipe can't have this title, or "" if it can.
-
-    `renamed_id` is the id of the recipe that is being renamed, which may keep its title.
-    """
+def title_problem(title: str) -> str:
+    """Return the reason why a user's recipe can't have this title, or "" if it can."""
     new_id = file_stem(title)
     if not new_id:
         return "Give it a name with a letter or a digit."
-    if new_id != renamed_id and new_id in {recipe.id for recipe in builtin_recipes()}:
+    if new_id in {recipe.id for recipe in builtin_recipes()}:
         return f"“{title.strip()}” is a built-in recipe. Choose another name."
     return ""
 

@@ -76,7 +76,7 @@ class RecipeDialog(QDialog):
         Submitting a taken name a second time replaces the recipe.
         """
         title = self.name.text().strip()
-        name, problem = file_stem(title), title_problem(title, self._renamed_id)
+        name, problem = file_stem(title), title_problem(title)
         if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():
             self._replaces = name
             self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Replace"))
