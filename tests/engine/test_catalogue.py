@@ -80,6 +80,7 @@ def test_unknown_names_are_answered_with_similar_or_available_ones() -> None:
     names = [f"{letter}{letter}{letter}" for letter in "abcdefghij"]
     assert suggest_name("jjjk", names) == "Did you mean “jjj”?"
     assert suggest_name("xyz", names) == "Available: aaa, bbb, ccc, ddd, eee, fff, ggg, hhh, …."
+    assert suggest_name("xyz", names[:8]) == "Available: aaa, bbb, ccc, ddd, eee, fff, ggg, hhh."
     assert suggest_name("xyz", names[:2]) == "Available: aaa, bbb."
 
 

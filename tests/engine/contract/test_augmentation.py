@@ -28,6 +28,7 @@ def test_parse_fills_in_default_numbers() -> None:
     assert parse(" resized_crop:0.35 ") == Transform("resized_crop", (0.35, 1.0))
     assert parse("randaugment") == Transform("randaugment", (2, 9))
     assert parse("trivial") == Transform("trivial")
+    assert parse("randaugment:1:30") == Transform("randaugment", (1, 30))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ def test_parse_fills_in_default_numbers() -> None:
         ("rotat:10", "Did you mean “rotate”?"),
         ("rotate", "needs degrees from 0 to 180"),
         ("rotate:200", "“200” is not degrees from 0 to 180"),
+        ("rotate:-1", "“-1” is not degrees from 0 to 180"),
         ("rotate:nan", "“nan” is not degrees"),
         ("rotate:ten", "“ten” is not degrees"),
         ("rotate:1:2", "needs degrees from 0 to 180"),
@@ -60,8 +62,10 @@ def test_augmentation_problems_reports_all_texts() -> None:
     ("task", "text"), [("segmentation", "erase"), ("detection", "augmix"), ("classification", "mosaic")]
 )
 def test_parse_refuses_transforms_of_other_tasks(task: str, text: str) -> None:
-    (problem,) = augmentation_problems(custom(text, task=task))
+    job = custom(text, "flip:1", task=task)
+    (problem,) = augmentation_problems(job)
     assert (problem.field, problem.severity) == ("transforms", "error")
+    assert transforms(job) == (Transform("flip", (1.0,)),)
 
 
 def test_augmentation_problems_of_strengths_and_lists() -> None:
@@ -89,6 +93,7 @@ def test_strengths_are_valid_for_every_task() -> None:
             job = Job.from_fields(task=task, augmentation=name)
             assert all(isinstance(parse(text, kind), Transform) for text in describe(job).split(", "))
         assert not transforms(Job.from_fields(task=task, augmentation="light"))
+        assert not transforms(Job.from_fields(task=task, augmentation="none"))
 
 
 def test_parse_remedy_is_a_valid_example() -> None:
@@ -110,5 +115,6 @@ def test_mirrors_excludes_images_of_characters() -> None:
         assert should_mirror(Job.from_fields(mirror="on"), classes)
     assert should_mirror(Job(), ("rose", "tulip"))
     assert should_mirror(Job(), ("A", "rose"))
+    assert should_mirror(Job(), ())
     assert not should_mirror(Job.from_fields(mirror="off"), ("rose", "tulip"))
     assert not should_mirror(Job(), ("rose",), images=False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.checks.disk import model_file_sha256
 from engine.cli.arguments import add_resume_flags, add_train_flags, read_job_values
 from engine.contract.catalogue import load_catalogue
-from engine.contract.command import command_line, flags, resume_line
+from engine.contract.command import command_arguments, command_line, flags, resume_line
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.recipes import SHIPPED
 from engine.runs.resume import CHANGEABLE as OF_A_RUN
@@ -72,6 +72,10 @@ def test_command_line_makes_the_same_job(job: Job, devices: tuple[str, ...]) -> 
 def test_command_line_keeps_defaults_that_the_recipe_would_change(recipe: str, named: str) -> None:
     job = Job.from_fields(dataset="/data", recipe=recipe, model_file_sha256="0")
     assert job_of(command_line(job)) == job.with_fields(recipe=named, model_file_sha256="")
+    arguments = set(command_arguments(job))
+    assert {"--model", "--devices", "--recipe"} <= arguments, "the terminal would choose other values"
+    assert "--transforms" not in arguments, "they have no effect without the augmentation “own”"
+    assert "--trust-model-file" not in arguments, "the model is no file"
 
 
 def test_split_points_flag_is_a_comma_list() -> None:

@@ -99,6 +99,10 @@ def test_job_from_values_reports_all_problems() -> None:
         ({"learning_rate": float("nan")}, "above 0, up to 100"),
         ({"devices": "cpu"}, "a list of strings"),
         ({"pretrained": "yes"}, "true or false"),
+        ({"momentum": 1}, "from 0 to below 1"),
+        ({"val_fraction": 1.5}, "above 0 and below 1"),
+        ({"epochs": 2.5}, "a whole number"),
+        ({"name": 3}, "is not text"),
         ({"schedule": "cosin"}, "Did you mean “cosine”?"),
         ({"dataset": "\udcff"}, "symbolic link"),
         ({"name": "n" * 121}, "120"),
@@ -114,12 +118,19 @@ def test_job_from_values_reports_field_and_remedy(values: dict[str, Any], remedy
 
 def test_load_job_reports_invalid_toml(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
-    for content in (b"epochs = = 1", b"\xff\xfe", b"epochs = 1\nepochs = 2"):
+    invalid = (b"epochs = = 1", b"epochs = 1\nepochs = 2", b"epochs = " + b"1" * 5000, b"epochs = " + b"[" * 100_000)
+    for content, keyword in (
+        *((each, "is not valid TOML") for each in invalid),
+        (b"\xff\xfe", "can't be read: 'utf-8'"),
+    ):
         path.write_bytes(content)
         job, problems = load_job(path)
         assert job is None
         assert [problem.field for problem in problems] == ["job"]
-    assert load_job(tmp_path / "nowhere.toml")[1][0].field == "job"
+        assert keyword in problems[0].message
+    (problem,) = load_job(tmp_path / "nowhere.toml")[1]
+    assert problem.field == "job"
+    assert problem.message.endswith("nowhere.toml can't be read: No such file or directory.")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +140,7 @@ def test_load_job_reports_invalid_toml(tmp_path: Path) -> None:
         ('version = "one"', "version", "set version = 1"),
         ("epochs = 3", "epochs", "training.epochs"),
         ("[training]\nseeds = 3", "seeds", "“seed”"),
+        ("[training]\nseed = 'x'", "seed", "a whole number"),
         ("[optimizer]\noptimizer = 'sgd'", "optimizer", "optimizer.name"),
         ("[data]\nname = 'x'", "data", "not a field"),
         ("model = 'resnet18'", "model", "[model]"),

@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from engine.checks.job_checks import problems
-from engine.contract.catalogue import Catalogue, Supplement, create_plugin_warning, load_catalogue
+from engine.contract.catalogue import (
+    Catalogue,
+    Measure,
+    Supplement,
+    create_plugin_warning,
+    load_catalogue,
+    load_supplement,
+    supplement_file,
+)
 from engine.contract.command import command_arguments, resume_line
 from engine.contract.job import Field, Job, job_from_values, job_to_toml, load_job, save_job
 from engine.contract.options import list_options, option, option_problems, options_of
@@ -95,6 +103,10 @@ def test_option_problems_name_each_option() -> None:
     found = option_problems(values, FIELDS)
     assert [problem.field for problem in found] == [f"options.{name}" for name in values]
     assert all(problem.remedy for problem in found)
+    (too_large,) = option_problems({"width": 65}, FIELDS)
+    assert too_large.remedy == "Give a value from 1 to 64."
+    (unknown,) = option_problems({"width": 8}, ())
+    assert unknown.remedy == "Remove it: none of them has options."
 
 
 def test_job_checks_use_the_models_options(tmp_path: Path) -> None:
@@ -112,6 +124,32 @@ def test_command_line_contains_options() -> None:
     ]  # fmt: skip
     assert resume_line("a-run", {"options": {"bias": True}}) == "footplate resume a-run --option bias=true"
     assert "--option" not in command_arguments(Job.from_fields(dataset="d"))
+
+
+def test_plugins_extend_tasks() -> None:
+    shipped = load_catalogue()
+    multilabel = shipped.task("multilabel")
+    assert multilabel is not None
+    measure = Measure("own", "Own", higher_is_better=False)
+    own = msgspec.structs.replace(multilabel, id="own", models="segmentation")
+    added = Supplement(tasks=(own,), annotations={"own": ("x",)}, metrics={"own": (measure,)})
+    extended = shipped.with_plugins(added)
+    assert extended.tasks[:-1] == shipped.tasks
+    assert extended.tasks[-1].annotations == (*multilabel.annotations, "x")
+    assert extended.tasks[-1].metrics == (*multilabel.metrics, measure)
+    assert extended.models_of("own") == shipped.models_of("segmentation") != shipped.models
+    assert extended.models_of("unknown") == shipped.models
+
+
+def test_damaged_supplement_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.system.plugins.fingerprint", lambda: "0")
+    file = supplement_file()
+    assert file is not None
+    assert load_supplement() is None
+    file.parent.mkdir(parents=True)
+    for content, expected in ((b"{", None), (msgspec.json.encode(Supplement()), Supplement())):
+        file.write_bytes(content)
+        assert load_supplement() == expected
 
 
 def test_plugin_problems_warn_in_every_job(tmp_path: Path) -> None:

@@ -199,6 +199,8 @@ def test_recipe_uses_a_valid_image_size() -> None:
         ("classification", "resnet18", "mit_b0", "cnn"),
         ("segmentation", "unet", "resnet34", "cnn"),
         ("segmentation", "unet", "mit_b0", "transformer"),
+        ("detection", "dfine_n", "", "detr"),
+        ("segmentation", "eomt_s_semantic", "", "mask_transformer"),
     ],
 )
 def test_family_is_that_of_an_encoder_in_use(task: str, model: str, encoder: str, family: str) -> None:
@@ -269,6 +271,14 @@ def test_rule_holds_if_all_conditions_hold(tmp_path: Path, condition: str, holds
     assert recipe.values(facts(image_size=64, weights_file="/w.pt")) == ({"mixup": 0.5} if holds else {})
 
 
+def test_rule_depends_on_values_of_earlier_rules(tmp_path: Path) -> None:
+    rules = "[[when]]\nset = { epochs = 9 }\n[[when]]\nepochs = { min = 9 }\nset = { mixup = 0.5 }\n"
+    recipe, _ = read_recipe(write_recipe(tmp_path, f"{SMALL}[set]\nbatch_size = 64\n{rules}"))
+    assert recipe is not None
+    assert recipe.values(facts()) == {"batch_size": 64, "epochs": 9, "mixup": 0.5}
+    assert recipe.values(facts(epochs=8)) == {"batch_size": 64, "epochs": 9}
+
+
 def test_rule_does_not_hold_for_unknown_facts(tmp_path: Path) -> None:
     text = f"{SMALL}[[when]]\nsteps = {{ min = 1 }}\nset = {{ mixup = 0.5 }}\n[[when]]\nclasses = {{ max = 9 }}\nset = {{ mixup = 1 }}"
     recipe, _ = read_recipe(write_recipe(tmp_path, text))
@@ -325,12 +335,19 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
     assert devices.remedy == "Remove it."
 
 
+@pytest.mark.parametrize("rules", ["when = 3", "when = [3]"])
+def test_read_recipe_refuses_other_rules(tmp_path: Path, rules: str) -> None:
+    recipe, (problem,) = read_recipe(write_recipe(tmp_path, f"{SMALL}{rules}\n"))
+    assert (recipe, problem.remedy) == (None, "Begin each rule with [[when]].")
+
+
 def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:
     folder = separate_home / "recipes"
     write_recipe(folder, SMALL)
     write_recipe(folder, SMALL, "plain")
     write_recipe(folder, "title = ", "torn")
     write_recipe(folder, SMALL.replace("Mine", "a recipe"), "zoo")
+    (folder / "notes.txt").write_text("Not a recipe.")
     found = load_recipes()
     assert [recipe.id for recipe in found.all if recipe.path] == ["zoo", "mine"]
     assert {broken.id: broken.problems[0].message.split(":")[0] for broken in found.broken} == {
@@ -340,6 +357,7 @@ def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:
     assert recipe is None
     assert "not valid TOML" in str(why[0])
     assert found.find("MINE")[0] == found.get("mine")
+    assert found.find("A Recipe")[0] == found.find(str(folder / "zoo.toml"))[0] == found.get(str(folder / "zoo.toml"))
     assert "Did you mean “fine-tune”?" in str(found.find("finetune")[1][0])
 
 
@@ -349,7 +367,7 @@ def refuse(_source: Path, _target: Path) -> None:
 
 def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     settings = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
-    assert recipes.save_recipe("My “best” run", "", "classification", settings) == "my-best-run"
+    assert recipes.save_recipe(" My “best” run", "", "classification", settings) == "my-best-run"
     recipe = load_recipes().get("my-best-run")
     assert recipe is not None
     expected = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5}
@@ -373,6 +391,8 @@ def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     assert load_recipes().get("another") == msgspec.structs.replace(renamed, title="ANOTHER")
     recipes.delete_recipe(renamed.path)
     assert load_recipes() == ALL
+    recipes.save_recipe("Described", " Short. ", "classification", {})
+    assert [recipe.about for recipe in load_recipes().all[len(ALL.all) :]] == ["Short."]
 
 
 def test_title_problem_refuses_invalid_and_builtin_titles() -> None:

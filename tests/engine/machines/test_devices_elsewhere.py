@@ -86,6 +86,10 @@ def test_damaged_host_list_is_not_overwritten() -> None:
     assert hosts()[0].command("node") == ["venv/bin/footplate", "node"]
     assert remove_host("node1")
     assert not remove_host("node1")
+    assert hosts() == (Host(name="node2"),)
+    assert (host("node1"), host("")) == (None, Host(name=""))
+    put_host(Host(name="", address="10.0.0.7"))
+    assert host("") == Host(name="", address="10.0.0.7")
     file = paths.home() / "hosts.toml"
     for damaged in ("host = 3", '[[host]]\nname = "-oProxyCommand=x"', "[["):
         file.write_text(damaged)
@@ -93,12 +97,17 @@ def test_damaged_host_list_is_not_overwritten() -> None:
         with pytest.raises(OSError, match=r"hosts\.toml"):
             put_host(Host(name="node3"))
         assert file.read_text() == damaged
+    file.unlink()
+    file.mkdir()
+    assert read_hosts()[0] == ()
+    assert read_hosts()[1] is not None
 
 
 @pytest.mark.parametrize(
     ("values", "field"),
     [({"name": "a b"}, "name"), ({"name": "a", "destination": "-x"}, "ssh"), ({"name": "a", "address": "-h"}, "address"),
-     ({"name": "a", "folder": "venv"}, "folder"), ({"name": "a", "environment": ("-S",)}, "environment")],
+     ({"name": "a", "folder": "venv"}, "folder"), ({"name": "a", "folder": "/venv\nreboot"}, "folder"), ({"name": "a", "environment": ("A=1", "-S")}, "environment"),
+     ({"name": "a", "environment": ("A=1\nB=2",)}, "environment")],
 )  # fmt: skip
 def test_host_problems_reject_values_unsafe_for_ssh(values: dict[str, Any], field: str) -> None:
     assert [problem.field for problem in Host(**values).problems()] == [field]

@@ -42,7 +42,7 @@ def test_torchrun_line_contains_job() -> None:
 def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
     separate_home.mkdir(mode=0o700)
     (separate_home / "hosts.toml").write_text(
-        '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
+        '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv/"\nport = 30000\n'
         '[[host]]\nname = "node2"\naddress = "10.1.1.2"\n'
     )
     lines, _ = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))

@@ -64,6 +64,8 @@ def test_overlapping_intervals_are_equally_fast(high: float, equal: int) -> None
     answer = an_answer(table=(TABLE[0], other, TABLE[2]))
     assert len(answer.equally_fast) == equal
     assert ("equally fast" in " ".join(describe_measurement(answer))) == (equal > 1)
+    too_large = an_answer(table=(TABLE[2], TABLE[2]), fits=False)
+    assert too_large.equally_fast == (TABLE[2],)
 
 
 def an_answer(**fields: object) -> Advice:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.contract.dataset import parse_fold
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import open_splits
@@ -39,6 +40,14 @@ def test_folds_hold_out_every_image_once(task: str, divided: bool, tmp_path: Pat
             assert isinstance(splits.val, ImageSet)
             assert np.bincount(splits.val.targets.numpy()).min() >= 3
     assert sorted(held_out) == sorted(every)
+
+
+@pytest.mark.parametrize(
+    ("text", "fold"),
+    [("1/2", (1, 2)), ("2/2", (2, 2)), ("0/2", None), ("3/2", None), ("1/1", None), ("1/1000", None), ("a1/2", None)],
+)
+def test_fold_is_a_number_and_a_count(text: str, fold: tuple[int, int] | None) -> None:
+    assert parse_fold(text) == fold
 
 
 def test_undividable_dataset_is_reported(tmp_path: Path) -> None:

@@ -43,9 +43,11 @@ def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:
 
 def test_inspector_receives_ignored_value() -> None:
     catalogue = load_catalogue()
-    job = Job.from_fields(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
-    assert inspector_options(job, catalogue) == [
-        "--val-fraction", "0.3", "--seed", "4", "--kinds", "masks", "--ignore-value", "9",
+    job = Job.from_fields(task="segmentation", val_fraction=0.3, seed=4, ignore_value=0, format="masks")
+    assert inspector_options(job, catalogue, samples=7) == [
+        "--val-fraction", "0.3", "--seed", "4", "--kinds", "masks", "--format", "masks", "--samples", "7",
+        "--ignore-value", "0",
     ]  # fmt: skip
+    assert "--samples" not in inspector_options(job, catalogue)
     assert "--ignore-value" not in inspector_options(Job(), catalogue)
     assert "--kinds" not in inspector_options(Job.from_fields(task="none"), catalogue)

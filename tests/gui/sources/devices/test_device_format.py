@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, RetiredMemory, Xid
+from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, RetiredMemory, Xid, gpu_title
 from gui.sources.devices.device_format import (
     GpuState,
     describe_gpu,
@@ -74,6 +74,13 @@ def test_busy_sums_memory_by_user_or_in_all() -> None:
     unknown = (GpuProcess(5), GpuProcess(6))
     assert (describe_use(unknown), describe_use_briefly(unknown)) == ("busy: 2 processes", "busy")
     assert describe_use_briefly((*unknown, GpuProcess(7, memory_used_bytes=2 << 30))) == "busy: 2.0 GiB"
+
+
+def test_title_of_mig_instance_names_its_second_compute_instance() -> None:
+    titles = [
+        gpu_title(plain_gpu(1, mig=Mig(parent_uuid="", gpu_instance=7, compute_instance=number))) for number in (0, 1)
+    ]
+    assert titles == ["GPU 1 MIG 7", "GPU 1 MIG 7.1"]
 
 
 def test_gpus_are_sorted_as_cuda_counts_them() -> None:
