@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 import shiboken6
-from PySide6.QtGui import QColor, QPalette
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QPushButton, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -53,6 +55,8 @@ def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) 
     styles = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2:{CPU}"]}
     assert len(styles) == 18
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
+    assert not theme.device_is_dashed("GPU-16")
+    assert theme.device_color("GPU-16") == theme.device_color(keys[0])
 
 
 def test_theme_follows_the_desktop(
@@ -62,7 +66,7 @@ def test_theme_follows_the_desktop(
     show_widget(label)
     monkeypatch.setattr(theme, "is_dark", lambda: True)
     with qtbot.waitSignal(theme.notifier.changed):
-        theme._repaint(styled)
+        styled.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Dark)
     assert theme.colors() is DARK
     assert styled.palette().window().color() == QColor(DARK.window)
     monkeypatch.undo()
@@ -70,10 +74,33 @@ def test_theme_follows_the_desktop(
     assert styled.palette().window().color() == QColor(theme.colors().window)
 
 
+@pytest.mark.parametrize(
+    ("desktop", "expected"),
+    [(Qt.ColorScheme.Light, LIGHT), (Qt.ColorScheme.Dark, DARK), (Qt.ColorScheme.Unknown, DARK)],
+)
+def test_desktop_without_a_scheme_has_that_of_its_palette(
+    styled: QApplication, monkeypatch: pytest.MonkeyPatch, desktop: Qt.ColorScheme, expected: Colors
+) -> None:
+    hints = SimpleNamespace(colorScheme=lambda: desktop)
+    monkeypatch.setattr(QGuiApplication, "styleHints", lambda *_: hints)
+    monkeypatch.setattr(QGuiApplication, "palette", lambda *_: theme.palette(DARK))
+    theme._first_palette_is_dark.cache_clear()
+    assert theme.colors() is expected
+    theme._first_palette_is_dark.cache_clear()
+
+
 def test_sizes_follow_the_desktops_font(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     assert theme.scale_pixels(100) == 100
-    monkeypatch.setattr(theme._chosen, "base_pixels", 15)
-    assert theme.scale_pixels(100) == 125
+    font = QFont(styled.font())
+    font.setPointSizeF(1.25 * font.pointSizeF())
+    monkeypatch.setattr(theme, "_chosen", theme._Choices())
+    styled.setFont(font)
+    for _ in range(2):
+        theme.initialize(styled, "system", 200)
+        assert styled.font().pointSizeF() == 2 * font.pointSizeF()
+        assert theme.scale_pixels(100) == 250
+    monkeypatch.undo()
+    theme._repaint(styled)
 
 
 @pytest.mark.usefixtures("normal_text", "styled")
@@ -85,6 +112,8 @@ def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
     for percent in (100, 200, 100):
         theme.choose("system", percent)
         widths.append(label.width())
+        with qtbot.assertNotEmitted(theme.notifier.changed):
+            theme.choose("system", percent)
     assert widths == [40, 80, 40]
 
 

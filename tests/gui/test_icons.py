@@ -80,6 +80,7 @@ def test_icon_is_sharp_at_double_density() -> None:
     image = icon.pixmap(QSize(16, 16), 2.0)
     assert image.size() == SIZE
     assert image.devicePixelRatio() == 2.0
+    assert icon.pixmap(QSize(32, 16), 1.0).size() == QSize(16, 16)
     painted = QImage(SIZE, QImage.Format.Format_ARGB32_Premultiplied)
     painted.setDevicePixelRatio(2.0)
     painted.fill(Qt.GlobalColor.transparent)

@@ -40,6 +40,20 @@ def test_average_precision_matches_pycocotools(kind: str, seed: int) -> None:
     assert 0.05 < found[:-1].mean() < 0.95
 
 
+def test_average_precision_resolves_ties_like_pycocotools() -> None:
+    """Check a detection that overlaps two objects equally, and decides which of them remains for the next detection."""
+    true = np.array([[0, 0, 10, 10], [2, 0, 12, 10]], float)
+    found = np.array([[1, 0, 11, 10], [0, 0, 10, 10]], float)
+    zeros = np.zeros(2, np.int64)
+    image = {
+        "true": true, "true_classes": zeros, "ignored": zeros.astype(bool), "found": found, "classes": zeros,
+        "scores": np.array([0.9, 0.8]),
+    }  # fmt: skip
+    np.testing.assert_allclose(
+        compute_with_footplate([image], "bbox")[0], compute_precisions([image], "bbox")[0], atol=1e-9
+    )
+
+
 def test_average_precision_uses_the_best_hundred() -> None:
     given = make_images(5, count=2, crowded=60)
     assert max(np.bincount(image["classes"]).max() for image in given) > 100

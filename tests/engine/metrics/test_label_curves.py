@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.contract.inference.evaluation import ThresholdRow
+from engine.contract.inference.evaluation import Interval, ThresholdRow
 from engine.metrics import calibration
 from engine.metrics.label_curves import (
     MAX_POINTS,
+    Curve,
     RankedScores,
     average_precision,
     compute_precision_recall,
@@ -46,10 +47,8 @@ def test_curves_match_scikit_learn(seed: int) -> None:
     assert curve.x == pytest.approx(recall[:-1][::-1])
     assert curve.y == pytest.approx(precision[:-1][::-1])
     assert curve.thresholds == pytest.approx(thresholds[::-1])
-    false_rate, true_rate, _ = roc_curve(true, scores, drop_intermediate=False)
-    assert np.column_stack(compute_roc(ranked.compute_counts())[:2]) == pytest.approx(
-        np.column_stack([false_rate, true_rate])
-    )
+    expected_roc = roc_curve(true, scores, drop_intermediate=False)
+    assert np.column_stack(compute_roc(ranked.compute_counts())) == pytest.approx(np.column_stack(expected_roc))
     f1 = 2 * curve.x * curve.y / (curve.x + curve.y).clip(1e-12)
     assert find_best_f1(curve) == (curve.thresholds[f1.argmax()], f1.max())
 
@@ -64,18 +63,28 @@ def test_class_without_positives_has_no_area() -> None:
 def test_thinned_curve_keeps_its_shape() -> None:
     random = np.random.default_rng(0)
     scores = random.random(20_000)
-    curve = compute_roc(RankedScores(scores, random.random(20_000) < scores).compute_counts())
+    counts = RankedScores(scores, random.random(20_000) < scores).compute_counts()
+    curve = compute_roc(counts)
     fewer = reduce_points(curve)
     assert len(fewer.x) <= MAX_POINTS
     assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
     assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
+    assert set(zip(*fewer, strict=True)) <= set(zip(*curve, strict=True))
+    short = Curve(*(values[:MAX_POINTS] for values in curve))
+    assert reduce_points(short) is short
+    saved = create_class_curves(0, counts, int(counts.true_positives[-1]), Interval(0.5))
+    assert (saved.best_threshold, saved.best_f1) == find_best_f1(compute_precision_recall(counts))
+    assert (saved.average_precision, len(saved.recall) <= MAX_POINTS) == (Interval(0.5), True)
 
 
 def test_curves_and_thresholds_count_targets_without_scores() -> None:
     scores, true = np.array([0.9, 0.6, 0.3]), np.array([True, False, True])
     rows = {row.threshold: row for row in compute_threshold_rows(scores, true, positives=4.0)}
     assert rows[0.5] == ThresholdRow(threshold=0.5, share=2 / 3, precision=0.5, recall=0.25, f1=1 / 3)
+    assert rows[0.9] == ThresholdRow(threshold=0.9, share=1 / 3, precision=1.0, recall=0.25, f1=0.4)
     assert rows[0.95] == ThresholdRow(threshold=0.95, share=0.0, precision=None, recall=0.0, f1=0.0)
+    empty = compute_threshold_rows(np.empty(0), np.empty(0, bool), positives=0.0)
+    assert empty[0] == ThresholdRow(threshold=0.0, share=0.0, precision=None, recall=None, f1=None)
     curves = create_class_curves(1, RankedScores(scores, true).compute_counts(), 4, None)
     assert (curves.class_index, curves.positives, curves.recall) == (1, 4, (0.25, 0.25, 0.5))
     assert (curves.precision, curves.thresholds) == (pytest.approx((1, 0.5, 2 / 3)), (0.9, 0.6, 0.3))

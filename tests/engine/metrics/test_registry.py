@@ -21,8 +21,13 @@ CONFIDENCE = AddedMetric(
 )
 
 
+TARGETS = AddedMetric(  # its sum for an empty batch would be NaN
+    "Sum of the targets", (), 1, lambda _outputs, targets: targets.double().mean()[None] * len(targets), float
+)
+
+
 def make_metric() -> MetricWithPlugins:
-    return MetricWithPlugins(ClassificationMetric(3), {"confidence": CONFIDENCE})
+    return MetricWithPlugins(ClassificationMetric(3), {"confidence": CONFIDENCE, "targets": TARGETS})
 
 
 def test_added_metrics_sum_over_ranks() -> None:
@@ -38,8 +43,9 @@ def test_added_metrics_sum_over_ranks() -> None:
     first.rows = second.rows
     assert first.compute() == pytest.approx(alone.compute(), abs=1e-6)
     assert alone.compute()["confidence"] == pytest.approx(float(outputs.softmax(1).amax(1).mean()), abs=1e-6)
-    built_in = {name: value for name, value in alone.compute().items() if name != "confidence"}
-    assert built_in == without.compute()
+    *built_in, _, _ = alone.compute().items()
+    assert dict(built_in) == without.compute()
+    assert list(alone.compute().items())[-1] == ("targets", pytest.approx(sum(targets.tolist())))
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
 
 

@@ -46,6 +46,10 @@ def test_hatch_differs_for_cpu_workers(styled: object) -> None:
     }
 
 
+def test_blend_mixes_each_channel() -> None:
+    assert fills.blend("#ff8000", "#0040c0", 0.25).name() == "#405090"
+
+
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_text_on_fills_has_contrast(monkeypatch: pytest.MonkeyPatch, styled: object, is_dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
@@ -55,11 +59,13 @@ def test_text_on_fills_has_contrast(monkeypatch: pytest.MonkeyPatch, styled: obj
         light = fills.lighten(theme.device_color(device))
         assert compute_contrast(light, theme.colors().text) >= MIN_RATIO, device
         assert compute_contrast(full, fills.choose_text_color(full)) >= MIN_RATIO, device
+        assert compute_contrast(full, theme.colors().panel) >= 3, device
         assert compute_contrast(light, full) >= 1.5, device
 
 
 @pytest.mark.parametrize(
-    "fill", ["#000000", "#ff0000", "#0000ff", "#00ff00", "#e00000", "#5577ff", "#777777", "#757575", "#ffffff"]
+    "fill",
+    ["#000000", "#ff0000", "#0000ff", "#00ff00", "#e00000", "#5577ff", "#6666ff", "#777777", "#757575", "#ffffff"],
 )
 def test_text_color_is_the_one_with_more_contrast(fill: str) -> None:
     expected = max(("#000000", "#ffffff"), key=lambda text: compute_contrast(text, fill))

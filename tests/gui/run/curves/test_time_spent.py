@@ -148,6 +148,12 @@ def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pyte
         same_style = [other for style, other in fills_by_style if style == pattern.style()]
         assert all(compute_contrast(ground, other) > 1.25 for other in same_style), part
         fills_by_style.append((pattern.style(), ground))
+    scheme = theme.colors()
+    assert fills.make_part_fill("backward")[0] == QColor(scheme.accent)
+    for part in ("data", "transfer"):
+        ground, pattern = fills.make_part_fill(part)
+        assert pattern.color() == fills.blend(scheme.warning, scheme.panel, 0.85)
+        assert compute_contrast(pattern.color(), ground) > compute_contrast(ground, scheme.panel)
 
 
 def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
