@@ -328,11 +328,11 @@ def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
         shard = list(model.named_parameters())[2 * rank : 2 * rank + 2]
         optimizer_step = OptimizerStep(shard, Job.from_fields(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []
-        for step in range(3):
+        for step in range(4):
             before = [parameter.detach().clone() for _, parameter in shard]
             optimizer_step.zero_grad()
             for _, parameter in shard:
-                overflows = step == 1 and rank == 0
+                overflows = step in (1, 2) and rank < step  # on one rank, then on two
                 parameter.grad = optimizer_step.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
             optimizer_step.step()
             after = [parameter.detach() for _, parameter in shard]
@@ -343,8 +343,8 @@ def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
         return moved, scales
 
     first, second, empty = _on_ranks(work, 3)
-    assert first == second == ([True, False, True], [65536.0, 32768.0, 32768.0])
-    assert empty == ([False] * 3, first[1])
+    assert first == second == ([True, False, False, True], [65536.0, 32768.0, 16384.0, 16384.0])
+    assert empty == ([False] * 4, first[1])
 
 
 def test_loss_scale_is_restored() -> None:
@@ -388,6 +388,9 @@ def test_averages_ramp_up_and_replace_weights_temporarily(decay: float, ramp: in
         for actual, expected in zip(model.parameters(), average, strict=True):
             torch.testing.assert_close(actual.detach(), expected, rtol=1e-5, atol=1e-7)
     assert all(map(torch.equal, model.parameters(), weights))
+    with pytest.raises(KeyError), optimizer_step.use_averages():
+        raise KeyError
+    assert all(map(torch.equal, model.parameters(), weights))
     averages = optimizer_step.state_dict()["ema"]
     assert list(averages) == [name for name, _ in model.named_parameters()]
     for actual, expected in zip(averages.values(), average, strict=True):
@@ -395,11 +398,14 @@ def test_averages_ramp_up_and_replace_weights_temporarily(decay: float, ramp: in
 
 
 def test_averages_include_batchnorm_statistics() -> None:
+    broadcast: list[float] = []
+
     def optimizer_step(model: nn.Module) -> OptimizerStep:
         buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
         return OptimizerStep(
-            list(model.named_parameters()), Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers
-        )
+            list(model.named_parameters()), Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers,
+            broadcast_updates=lambda: broadcast.append(float(model.get_buffer("1.running_mean")[0])),
+        )  # fmt: skip
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
@@ -414,6 +420,7 @@ def test_averages_include_batchnorm_statistics() -> None:
     with one.use_averages():
         torch.testing.assert_close(model.get_buffer("1.running_mean"), average)
     assert torch.equal(model.get_buffer("1.running_mean"), raw)
+    assert broadcast[2:] == pytest.approx([float(raw[0]), float(average[0]), float(raw[0])])
     two = optimizer_step(copy.deepcopy(model))
     two.load_state_dict(one.state_dict())
     assert find_differences(one.state_dict(), two.state_dict()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,13 @@ from torch import nn
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from engine.parallel.layout import choose_microbatches, compute_layout, stage_ranks, supports_microbatches
+from engine.parallel.layout import (
+    ParallelDims,
+    choose_microbatches,
+    compute_layout,
+    stage_ranks,
+    supports_microbatches,
+)
 from engine.strategies.pipelining.schedules import MULTI, SINGLE
 
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
@@ -82,12 +89,18 @@ def test_choosing_microbatches_is_fast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("fields", "expected", "sizes"),
     [
-        ({"strategy": "ddp", "devices": ("cpu",) * 3}, (1, 3, (), None)),
-        ({"strategy": "hsdp", "devices": ("cpu",) * 6, "replicas": 3}, (3, 2, (), None)),
-        ({"strategy": "model_parallel", "devices": ("cpu",) * 3}, (1, 3, (0, 1, 2), 1)),
-        ({"strategy": "pipeline", "devices": ("cpu",) * 2}, (1, 2, (0, 1), 8)),
+        ({"strategy": "single", "devices": ("cpu",)}, (1, 1, (), None), ParallelDims()),
+        ({"strategy": "ddp", "devices": ("cpu",) * 3}, (1, 3, (), None), ParallelDims(replicate=3)),
+        (
+            {"strategy": "hsdp", "devices": ("cpu",) * 6, "replicas": 3},
+            (3, 2, (), None),
+            ParallelDims(replicate=3, shard=2),
+        ),
+        ({"strategy": "model_parallel", "devices": ("cpu",) * 3}, (1, 3, (0, 1, 2), 1), ParallelDims(pipeline=3)),
+        ({"strategy": "dp", "devices": ("cpu",) * 2}, (1, 2, (), None), ParallelDims()),
+        ({"strategy": "pipeline", "devices": ("cpu",) * 2}, (1, 2, (0, 1), 8), ParallelDims(pipeline=2)),
         (
             {
                 "strategy": "pipeline",
@@ -96,23 +109,40 @@ def test_choosing_microbatches_is_fast() -> None:
                 "stages_per_device": 3,
             },
             (1, 2, (0, 1) * 3, 8),
+            ParallelDims(pipeline=2),
         ),
-        ({"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "zbv"}, (1, 2, (0, 1, 1, 0), 8)),
+        (
+            {"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "zbv"},
+            (1, 2, (0, 1, 1, 0), 8),
+            ParallelDims(pipeline=2),
+        ),
         (
             {"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4, "microbatches": 2},
             (2, 2, (0, 1), 2),
+            ParallelDims(replicate=2, pipeline=2),
         ),
-        ({"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4}, (2, 2, (0, 1), 4)),
+        (
+            {"strategy": "ddp_pipeline", "devices": ("cpu",) * 4, "accumulation": 4},
+            (2, 2, (0, 1), 4),
+            ParallelDims(replicate=2, pipeline=2),
+        ),
     ],
 )
-def test_layout_follows_the_strategy(fields: dict[str, Any], expected: tuple[Any, ...]) -> None:
+def test_layout_follows_the_strategy(fields: dict[str, Any], expected: tuple[Any, ...], sizes: ParallelDims) -> None:
     job = Job.from_fields(**fields)
     strategy = load_catalogue().strategy(job.resolved_strategy)
     assert strategy is not None
-    assert tuple(compute_layout(job, strategy)) == expected
+    layout = compute_layout(job, strategy)
+    assert tuple(layout) == expected
+    assert ParallelDims.of(strategy, layout) == sizes
     for place in range(expected[1]):
-        assert compute_layout(job, strategy).stages_at(place) == tuple(
-            stage for stage, holder in enumerate(expected[2]) if holder == place
-        )
+        assert layout.stages_at(place) == tuple(stage for stage, holder in enumerate(expected[2]) if holder == place)
     without = msgspec.structs.replace(strategy, mesh=("replicate",))
     assert compute_layout(job, without).stages == 0
+
+
+def test_inner_dimensions_change_first() -> None:
+    sizes = ParallelDims(replicate=2, shard=3, pipeline=2, tensor=2)
+    assert [sizes.coordinate(rank) for rank in range(24)] == list(
+        itertools.starmap(ParallelDims, itertools.product(*map(range, sizes)))
+    )

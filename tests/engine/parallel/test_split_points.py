@@ -124,7 +124,7 @@ def test_stages_refuse_invalid_split_points(split_points: tuple[str, ...]) -> No
 
 
 def test_moved_split_point_stays_between_neighbors() -> None:
-    split = split_of([1] * 6, (0, 1, 2), split_points=("p1", "p3"))
+    split = split_of([1] * 6, (0, 1, 2), split_points=("p1", "p3"), chosen=True)
     assert reachable_points(split, 0) == ("p0", "p1", "p2")
     assert reachable_points(split, 1) == ("p2", "p3", "p4")
     other = move_point(split, 0, "p2")
@@ -171,8 +171,9 @@ def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], pla
 
 
 def test_automatic_prefers_fitting_memory() -> None:
-    split = split_of([1] * 6, memory_bytes=(20_000, None))
-    assert [stage.layers for stage in compute_stages(choose_points(split))] == [2, 4]
+    for limit, layers in ((18_400, [2, 4]), (18_399, [1, 5])):  # two segments need 18,400 bytes
+        split = split_of([1] * 6, memory_bytes=(limit, None))
+        assert [stage.layers for stage in compute_stages(choose_points(split))] == layers
 
 
 def test_automatic_refuses_too_few_split_points() -> None:
