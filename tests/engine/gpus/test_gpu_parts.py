@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Gpu, Mig
+from engine.contract.devices import Gpu, Mig, NvLink, Pcie
 from engine.gpus import sentences
+from engine.gpus.__main__ import main
+from engine.gpus.child import LineChild
 from engine.gpus.cpu import CpuReader, cpu_name
 from engine.gpus.nvml import calls, driver_files
+from engine.gpus.nvml.fields import Rates
+from engine.gpus.parent_process import read_lines
+from engine.gpus.quantities import BY_ID
 from engine.gpus.watch import merge_lost
 
 
@@ -26,7 +34,75 @@ def test_cpu_has_name_and_core_loads() -> None:
     assert all(0 <= load <= 100 for load in cpu.core_load_percent)
     assert cpu.load_percent == pytest.approx(sum(cpu.core_load_percent) / len(cpu.core_load_percent))
     assert 0 < cpu.memory_used_bytes < cpu.memory_total_bytes == psutil.virtual_memory().total
-    assert cpu.temperature_c is None or 0 < cpu.temperature_c < 150
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists() and "model name" in cpuinfo.read_text():
+        assert f"model name\t: {cpu.name}\n" in cpuinfo.read_text()
+
+
+def test_cpu_temperature_is_the_highest_of_its_sensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    sensors: dict[str, list[float | None]] = {
+        "nvme": [70.0],
+        "k10temp": [0.0, 41.5, None, 48.0, -1.0],
+        "cpu_thermal": [60.0],
+    }
+    readings: list[str] = []
+
+    def read_sensors() -> dict[str, list[SimpleNamespace]]:
+        readings.append("read")
+        return {name: [SimpleNamespace(current=value) for value in values] for name, values in sensors.items()}
+
+    monkeypatch.setattr(psutil, "sensors_temperatures", read_sensors, raising=False)
+    reader = CpuReader()
+    assert [reader.read().temperature_c for _ in range(2)] == [48.0, 48.0]
+    assert readings == ["read"], "it opens many files"
+    sensors["k10temp"] = [0.0]
+    assert CpuReader().read().temperature_c == 60.0
+    sensors["cpu_thermal"] = []
+    assert CpuReader().read().temperature_c is None
+
+
+def test_child_reports_its_exit() -> None:
+    changed = threading.Event()
+    child = LineChild("no_such_module", changed=changed)
+    while not child.has_ended():
+        assert changed.wait(120)
+        changed.clear()
+    assert (child.exit_reason(), child.take_lines()) == ("exit code 1", [])
+    child.send(b"ignored\n")
+
+
+def test_lines_of_the_parent_may_arrive_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = iter([b"a\n", b"b", b"c\nd\ne", b"\nincomplete", b""])
+    lines: list[bytes] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", lambda _descriptor, _size: next(parts))
+        read_lines(lines.append)
+    assert lines == [b"a", b"bc", b"d", b"e"]
+
+
+@pytest.mark.parametrize("interval", ["0.049", "3601", "nan", "often"])
+def test_sampler_refuses_intervals(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--interval", interval])
+    assert raised.value.code == 2
+    assert "--interval" in capsys.readouterr().err
+
+
+def test_rates_need_a_previous_reading() -> None:
+    rates = Rates()
+    readings = [(1.0, 0.0), (5.0, 2.0), (4.0, 3.0), (6.0, 4.0), (None, 5.0), (9.0, 6.0), (10.0, 6.0)]
+    assert [rates.update("a", value, at) for value, at in readings] == [None, 2.0, None, 2.0, None, None, None]
+    assert rates.update("b", 7.0, 7.0) is None
+    rates.reset()
+    assert rates.update("a", 11.0, 8.0) is None
+
+
+def test_quantity_adds_up_the_known_rates_of_nvlinks() -> None:
+    links = (NvLink(link=0, sent_bytes_per_s=1.0), NvLink(link=1, sent_bytes_per_s=2.0, received_bytes_per_s=5.0))
+    linked = gpu(0, nvlinks=(*links, NvLink(link=2)), pcie=Pcie(sent_bytes_per_s=7.0), power_w=3.0)
+    ids = ("nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s", "pcie_sent_bytes_per_s", "power_w")
+    assert [BY_ID[each].read(linked) for each in ids] == [3.0, 5.0, 7.0, 3.0]
+    assert [BY_ID[each].read(gpu(0, nvlinks=(NvLink(link=0),))) for each in ids] == [None] * 4
 
 
 def test_missing_gpu_becomes_a_lost_row() -> None:
@@ -36,6 +112,8 @@ def test_missing_gpu_becomes_a_lost_row() -> None:
         ("GPU-1", False, 9.0),
         ("GPU-2", False, None),
     ]
+    middle = merge_lost(tuple(map(gpu, range(4))), (gpu(0), gpu(1), gpu(3)))
+    assert [(row.uuid, row.lost) for row in middle] == [(f"GPU-{index}", index == 2) for index in range(4)]
     since = rows[0].lost_since
     assert since is not None
     assert merge_lost(rows, (gpu(1), gpu(2)))[0].lost_since == since
@@ -44,6 +122,8 @@ def test_missing_gpu_becomes_a_lost_row() -> None:
 
 def test_lost_gpu_takes_over_its_earlier_row() -> None:
     nameless = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
+    instance = Gpu(uuid="MIG-0", name="MIG", nvml_index=0, mig=Mig(parent_uuid="GPU-0", gpu_instance=1))
+    assert merge_lost((gpu(0), instance), (nameless,))[0].uuid == "GPU-0"
     rows = merge_lost((gpu(0, power_w=7.0), gpu(1)), (nameless, gpu(1)))
     assert [(row.uuid, row.lost, row.power_w) for row in rows] == [("GPU-0", True, 7.0), ("GPU-1", False, None)]
     named = msgspec.structs.replace(nameless, uuid="GPU-0")  # identified by the driver's files

@@ -14,17 +14,24 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Snapshot
+from engine.contract.device_history import history_file, read_history
+from engine.contract.devices import CPU, Snapshot
 from tests.engine.gpus.conftest import ROOT, Start, has_gpus, readers_of
 from tests.engine.supervisor.supervised import wait_until_exited
-from tests.support.nvml_stub import NvmlStub, make_gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 
 def test_once_waits_for_nvml_and_cuda(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1)])
-    sampler = start_sampler("--once", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
-    assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
+    sampler = start_sampler("--once", "--save-history", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
+    snapshot = sampler.next()
+    assert [gpu.cuda_index for gpu in snapshot.gpus] == [1, 0]
     assert sampler.process.wait(120) == 0
+    ((_, values),) = read_history(history_file())
+    assert list(values) == [uuid_of(0), uuid_of(1), CPU]
+    assert [values[uuid_of(index)]["utilization_percent"] for index in range(2)] == [5, 15]
+    assert values[CPU]["memory_used_bytes"] == pytest.approx(snapshot.cpu.memory_used_bytes, rel=1e-4)
+    assert "nvlink_sent_bytes_per_s" in values[uuid_of(0)]
 
 
 def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:

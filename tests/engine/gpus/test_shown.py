@@ -118,6 +118,7 @@ def test_quantities_are_read_in_their_lanes(nvml_stub: NvmlStub, start_sampler: 
     slow = 2 + (time.monotonic() - start) // 5
     assert calls.count("fan") <= slow  # every five seconds
     assert calls.count("thresholds") == 3  # each once
+    assert calls.count("affinity") == 2  # CPU and memory, as long as the GPUs stay the same
     assert calls.count("nvlink_state") <= 2 * 18  # state and version of each link, once a minute
     # One call per reading for the fields and two for PCIe; errors and replays every five seconds.
     assert calls.count("fields") <= 3 * (calls.count("utilization") + slow)

@@ -52,3 +52,7 @@ def test_saved_state_passes() -> None:
     torch.save({"weight": torch.zeros(1000)}, stream)
     refuse_packed(stream)
     assert stream.tell() == 0
+    stream.truncate(1000)
+    with pytest.raises(RuntimeError, match="the archive is incomplete"):
+        refuse_packed(stream)
+    refuse_packed(io.BytesIO(b"\x80\x02."))  # not an archive

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from engine.system.file_locks import lock_file, locked, unlock
+from engine.system.file_locks import is_same_file, lock_file, locked, unlock
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="child processes inherit no descriptors")
@@ -25,6 +26,20 @@ def test_unlock_applies_to_copies_of_the_descriptor(tmp_path: Path) -> None:
                 assert lock_file(file) is None
         finally:
             child.kill()
+
+
+def test_removed_file_is_another_file(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    descriptor = lock_file(file)
+    assert descriptor is not None
+    assert is_same_file(descriptor, file)
+    file.unlink()
+    assert not is_same_file(descriptor, file)
+    file.touch()
+    assert not is_same_file(descriptor, file)
+    unlock(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_locked_ends_with_an_exception(tmp_path: Path) -> None:

@@ -9,7 +9,17 @@ from engine.system.ssh import explain_ssh_exit, host_name_problem
 
 @pytest.mark.parametrize(
     "name",
-    ["ws2", "anna@ws2", "gpu-07.lab.example.org", "10.0.0.7", "my_alias", "fe80::1", "anna@2001:db8::7", "a.b@c"],
+    [
+        "ws2",
+        "anna@ws2",
+        "gpu-07.lab.example.org",
+        "10.0.0.7",
+        "my_alias",
+        "fe80::1",
+        "anna@2001:db8::7",
+        "a.b@c",
+        "x" * 253,
+    ],
 )
 def test_host_name_problem_accepts_ssh_hosts(name: str) -> None:
     assert host_name_problem(name) == ""
@@ -54,6 +64,7 @@ def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
         (255, "", "The connection to ws2 was lost."),
         (127, "bash: line 1: footplate: command not found", "Footplate was not found on ws2"),
         (127, "sh: 1: footplate: not found", "ssh ws2 footplate --version"),
+        (1, "ksh: footplate: not found", "Footplate was not found on ws2"),
         (2, "footplate: error: unrecognized arguments: --watch", "too old"),
         (1, "Traceback\nValueError: a fault", "has exited: ValueError: a fault."),
         (0, "", "Footplate on ws2 has exited."),

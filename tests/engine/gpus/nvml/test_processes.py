@@ -109,11 +109,14 @@ def test_process_command_may_be_invalid_utf_8(host_processes: HostProcesses, sta
 
 def test_process_load_is_known_from_the_second_reading(host_processes: HostProcesses, start_child: StartChild) -> None:
     child = start_child("while True: pass")
+    process = psutil.Process(child.pid)
+    started, before = time.monotonic(), sum(process.cpu_times()[:2])
     assert host_processes.read(child.pid).cpu_percent is None
     deadline = time.monotonic() + 120
-    while not (load := host_processes.read(child.pid).cpu_percent):
+    while (used_s := sum(process.cpu_times()[:2]) - before) < 0.3:
         assert time.monotonic() < deadline
-    assert load > 0
+    load = host_processes.read(child.pid).cpu_percent
+    assert load == pytest.approx(100 * used_s / (time.monotonic() - started), rel=0.3)
 
 
 def test_process_on_eight_gpus_is_read_once(host_processes: HostProcesses, monkeypatch: pytest.MonkeyPatch) -> None:

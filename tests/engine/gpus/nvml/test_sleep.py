@@ -13,7 +13,7 @@ import pytest
 
 from engine.contract.devices import Gpu, NvmlReading
 from tests.engine.gpus.conftest import ROOT
-from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
+from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile, uuid_of
 
 READER = """
 import sys
@@ -126,6 +126,7 @@ def test_gpu_falling_asleep_gets_no_more_queries(laptop: Laptop, read: Read, tmp
         gpu = read(is_asleep).gpus[0]
     assert (tmp_path / "calls").read_text() == ""
     assert (gpu.uuid, gpu.temperature_c, gpu.utilization_percent, gpu.processes) == (uuid_of(0), None, None, None)
+    assert (gpu.memory_total_bytes, gpu.memory_used_bytes) == (140 * GIB, None)
     assert not gpu.lost
     laptop.set_status("active")
     assert read(is_awake).gpus[0].temperature_c == 40
