@@ -62,12 +62,10 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
 def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
     """Return True if a box would be inside the image even if its left and top were its center.
 
-    All numbers are fractions of the image size.
+    All numbers are fractions of the image size, and the box itself is inside the image.
     """
     width, height = right - left, bottom - top
-    return min(left - width / 2, top - height / 2) >= -_ROUNDING and (
-        max(left + width / 2, top + height / 2) <= 1 + _ROUNDING
-    )
+    return min(left - width / 2, top - height / 2) >= -_ROUNDING
 
 
 def _find_other_order(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:

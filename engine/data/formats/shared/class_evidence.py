@@ -199,7 +199,7 @@ def _find_shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) ->
     if len(with_folders) < 2 or 2 * len(with_folders) < len(inner):
         return
     counts = Counter(child for found in with_folders for child in found)
-    shared = sorted(child for child, count in counts.items() if 2 * count > len(with_folders) and count > 1)
+    shared = sorted(child for child, count in counts.items() if 2 * count > len(with_folders))
     are_numbered = len({re.sub(r"\d+", "", name) for name in names}) == 1
     different = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
     if len(different) > 1:

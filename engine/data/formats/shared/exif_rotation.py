@@ -125,14 +125,13 @@ def _check_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
 
     It is inferred from the positions of the boxes and from the image size in the annotations.
     """
-    if not image.fractions:
-        reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
-        in_raw, in_upright = (
-            (reach <= np.array([width, height]) + TOLERANCE).all() for height, width in (rotation.raw, rotation.size)
-        )
-        # Boxes that are inside only one of the two images were drawn on that image.
-        if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
-            return "raw" if in_raw else "upright"
+    reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
+    in_raw, in_upright = (
+        (reach <= np.array([width, height]) + TOLERANCE).all() for height, width in (rotation.raw, rotation.size)
+    )
+    # Boxes that are inside only one of the two images were drawn on that image. Fractions are inside both.
+    if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
+        return "raw" if in_raw else "upright"
     return "unknown" if image.size is None else find_drawn_image([image.size], rotation)
 
 

@@ -88,6 +88,10 @@ def test_reader_distinguishes_missing_and_ambiguous_images(tmp_path: Path) -> No
     missing, ambiguous = found.problems
     assert ("b.png" in missing.message, "a.png" in missing.message) == (True, False)
     assert ("a.png" in ambiguous.message, missing.severity, ambiguous.severity) == (True, "warning", "warning")
+    without_images = reader(tmp_path, ["a.json"])
+    without_images.find("b.png", "a.json", "")
+    without_images.finish()
+    assert [each.severity for each in without_images.problems] == ["error"]
 
 
 def test_reader_adds_an_image_once(tmp_path: Path) -> None:

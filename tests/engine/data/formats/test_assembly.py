@@ -37,6 +37,7 @@ def make_label_split(*rows: tuple[bool, ...]) -> LabelSplit:
     [
         (("a" * MAX_LETTERS, "b"), True),
         (("a" * (MAX_LETTERS + 1), "b"), False),
+        (tuple(map(str, range(10**5))), True),
         (("a", *map(str, range(10**5))), False),
     ],
 )
@@ -81,12 +82,19 @@ def test_assemble_renumbers_trained_classes() -> None:
     assert untrained.classes == ("a", "b", "c", "d")
 
 
+def test_assemble_suggests_the_name_in_training() -> None:
+    splits = {"train": make_class_split(1, 2, 3), "val": make_class_split(0, 1, 2, 3)}
+    found = assemble_dataset("classes", splits, ("CAT", "Cat", "cat", "dog"))
+    assert [problem.remedy for problem in errors(found.problems)] == ["Name it Cat as in training."]
+
+
 def test_assemble_reports_missing_training_samples() -> None:
     split, empty = make_class_split(0, 1), make_class_split()
     messages = [
         assemble_dataset("classes", splits, ("a", "b")).problems[-1].message
         for splits in ({"val": split, "test": split}, {"test": split, "val": empty}, {"train": empty})
     ]
+    assert len(assemble_dataset("boxes", {"train": []}, ()).problems) == 2
     assert messages == [
         "There are samples for validation and test, but none for training.",
         "There are samples for test, but none for training.",
@@ -99,6 +107,8 @@ def test_assemble_reports_missing_labels() -> None:
     found = assemble_dataset("labels", {"train": split, "val": make_label_split((False, True, True))}, ("x", "y", "z"))
     named = [{name for name in "xyz" if f"label {name}," in each.message} for each in found.problems[1:]]
     assert named == [{"z"}, {"x"}]
+    ends = [each.message.rpartition(", which ")[2] for each in found.problems[1:]]
+    assert ends == ["is never learned.", "is never validated."]
     assert len(assemble_dataset("labels", {"train": split}, ("x", "y", "z"), 0).problems) == 2
 
 
@@ -114,10 +124,11 @@ def test_assemble_limits_number_of_classes(kind: str, classes: int, failures: in
 
 
 def test_assemble_limits_labels_of_the_largest_split() -> None:
-    many = LabelSplit(range(1 << 13), np.zeros((1 << 13, 0), bool))  # type: ignore[arg-type]
-    names = tuple(map(str, range(10**5)))
+    names = tuple(map(str, range(1 << 16)))
     few = LabelSplit(["a.png"], np.ones((1, len(names)), bool))
     found = assemble_dataset("labels", {"train": few, "test": few}, names)
     assert not errors(found.problems)
-    with_many = Content(names, {"train": few, "val": few, "test": many})
-    assert errors(assemble(with_many, "labels", "", FORM, val_fraction=0.2, seed=0).problems)
+    for count, failures in ((1 << 13, 0), ((1 << 13) + 1, 1)):
+        many = LabelSplit(range(count), np.zeros((count, 0), bool))  # type: ignore[arg-type]
+        with_many = Content(names, {"train": few, "val": few, "test": many})
+        assert len(errors(assemble(with_many, "labels", "", FORM, val_fraction=0.2, seed=0).problems)) == failures

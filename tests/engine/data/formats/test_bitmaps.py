@@ -117,6 +117,9 @@ def test_runs_go_along_rows() -> None:
 def test_runs_that_do_not_fill_the_mask_are_refused(counts: list[int]) -> None:
     with pytest.raises(Unfit, match="do not fill"):
         decode_runs(counts, 2, 3)
+    for size in ((0, 3), (1 << 20, 1 << 20)):
+        with pytest.raises(Unfit, match="do not fill"):
+            decode_runs([size[0] * size[1]], *size)
 
 
 def test_brushes_may_hold_numbers_of_any_width() -> None:

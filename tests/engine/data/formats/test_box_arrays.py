@@ -26,6 +26,7 @@ BEYOND, INSIDE = (60, 60, 150, 150), (10, 10, 30, 30)
         ([(-50, -50, 0.5, 0.5)], "center", []),
         ([(-30, 30, 30, 70)] * 4, "center", ["error"]),  # a corner (0, 50) and a size (60, 40), read as a center
         ([(0.4, 0.4, 0.6, 0.6), (0.5, 0.5, 0.6, 0.6)], "corner", ["error"]),
+        ([(0.4, 0.4, 0.6, 0.6), (0.09, 0.4, 0.28, 0.6)], "corner", ["error"]),  # a center with a rounding error
         ([(0.4, 0.4, 0.6, 0.6), (0.0, 0.4, 0.9, 0.6)], "corner", ["warning"]),
         ([(0.4, 0.4, 0.6, 0.6), (0.4, 0.0, 0.6, 0.9)], "corner", ["warning"]),
         ([(0.4, 0.4, 0.6, 0.6), (0.5, 0.5, 1.5, 1.5)], "corner", []),
@@ -68,7 +69,11 @@ def test_gather_leaves_out_and_clips_boxes(monkeypatch: pytest.MonkeyPatch) -> N
     assert split.ignored.tolist() == [False, False, True, False, True, True, False]
     assert (faults.empty, faults.outside) == (["large.png"] * 2, ["large.png", "left.png"])
     assert faults.crowded == ["many.png"]
-    assert len(faults.problems()) == 3
+    assert [problem.message for problem in faults.problems()] == [
+        "There are 2 boxes without area, in large.png.",
+        "There are 2 boxes extending beyond the image, in large.png, left.png.",
+        "There is 1 image with more than 2 boxes: many.png.",
+    ]
     chosen = split.select(np.array([True, False, True, False, True, False, False]), is_drawn=True)
     assert (chosen.files, chosen.bounds.tolist()) == (["large.png", "none.png", "share.png"], [0, 1, 1, 3])
     assert (chosen.labels.tolist(), chosen.ignored.tolist()) == ([9, 0, 1], [False, True, True])

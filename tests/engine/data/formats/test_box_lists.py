@@ -40,10 +40,12 @@ def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
         draw(tmp_path / f"MOT17-{video}/img1/{name}.png", ONE)
         text(tmp_path / f"MOT17-{video}/gt/gt.txt", lines)
     text(tmp_path / "MOT17-02/seqinfo.ini", "[Sequence]")
+    draw(tmp_path / "MOT17-02/img1/cover.png", ONE)
     content = read_once(mot.FORMAT, tmp_path)
     assert content.classes == ("object", "pedestrian")
     assert [image.boxes for image in content.splits[""]] == [
         [(2, 3, 12, 23, 1, False), (4, 4, 12, 12, ANY_CLASS, True)],
+        [],
         [(1, 1, 3, 3, 0, False), (3, 3, 7, 7, 0, False), (5, 6, 12, 14, 0, False)],
     ]
     assert "1 frame of MOT17-02 with boxes but no image: 7" in join_problems(content)
@@ -56,6 +58,8 @@ def test_mot_guesses_no_names(tmp_path: Path) -> None:
     lists[0].write_text("bear\napple\ncup")
     (problem,) = errors(read_once(mot.FORMAT, tmp_path).problems)
     assert "video-01/gt/labels.txt and video-02/gt/labels.txt name different classes" in problem.message
+    (detection,) = mot.FORMAT.detect(Tree(str(lists[0].parents[1])))
+    assert detection.evidence[0].endswith(", such as this")
     for path in lists:
         path.unlink()
     assert read_once(mot.FORMAT, tmp_path).classes == ("class 1", "class 2", "class 3")
@@ -95,7 +99,7 @@ def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", [bdd100k.FORMAT, mot.FORMAT, wider_face.FORMAT])
 def test_lists_leave_other_folders_to_others(tmp_path: Path, form: Format) -> None:
     draw(tmp_path / "img1/000001.png", ONE)
-    text(tmp_path / "gt/gt.txt", "")
+    text(tmp_path / "gt/gt.txt", "1,2")
     text(tmp_path / "labels.json", '[{"name": "a.png", "label": "cat"}]')
     text(tmp_path / "notes_bbx_gt.txt", "nothing to see")
     assert not form.detect(Tree(str(tmp_path)))

@@ -20,16 +20,22 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset, dataset_e
         ("classes.txt", "0 cat\n0 dog\n", "0_cat 0_dog"),
         ("classes.txt", "1: dog\n0: 'cat'\n", "cat dog"),
         ("classes.txt", "a.png 0\nb.png 1\n", ""),
+        ("coco.names", "cat\ndog\n", "cat dog"),
+        ("0_prices.json", '{"0": "cat", "1": "dog"}', ""),
+        ("classes.json", '["cat", "dog"]', "cat dog"),
         ("classes.json", '{"0": "cat"}', ""),
         ("classes.json", '{"cat": 0, "dog": 1, "hen": 1}', ""),
         ("classes.json", '{"cat": 0, "dog": 1}', "cat dog"),
         ("classes.csv", "a,b,name\n0,5,cat\n1,6,dog\n", ""),
         ("classes.csv", "b,name\n1,dog\n0,cat\n", "cat dog"),
+        ("classes.csv", "b,name,title\n1,dog,Canis\n0,cat,Felis\n", "cat dog"),
     ],
 )
 def test_find_names_needs_a_name_for_each_number(tmp_path: Path, file: str, text: str, names: str) -> None:
     (tmp_path / file).write_text(text)
-    (tmp_path / "z_map.json").write_text('{"0": "x", "1": "y"}')
+    # Files with usual names come first.
+    other = "z_map.json" if file.startswith("classes.") and not file.endswith(".txt") else "a_map.json"
+    (tmp_path / other).write_text('{"0": "x", "1": "y"}')
     found = find_names(Tree(str(tmp_path)), ("",), [0, 1])
     expected = dict(enumerate((names or "x y").split()))
     assert {number: name.replace(" ", "_") for number, name in found.items()} == expected
@@ -39,6 +45,8 @@ def test_name_numbers_sorts_by_number(tmp_path: Path) -> None:
     tree = Tree(str(tmp_path))
     assert list((name_numbers(tree, ("",), ["10", "9", "1"]) or {}).items()) == [("1", "1"), ("9", "9"), ("10", "10")]
     assert name_numbers(tree, ("",), ["1", "cat"]) is None
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert name_numbers(Tree(str(tmp_path)), ("",), ["2", "1"]) == {"1": "cat", "2": "dog"}
 
 
 def test_with_spellings_adds_numbers_and_texts() -> None:

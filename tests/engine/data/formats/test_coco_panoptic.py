@@ -70,6 +70,23 @@ def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
     assert "annotations[2].segments_info[1].category_id" in problem.message
 
 
+@pytest.mark.parametrize("place", ["a/lists/ids", "a/ids", "ids", "a/lists", "a/Panoptic_PNGs"])
+def test_masks_are_found_near_their_list(tmp_path: Path, place: str) -> None:
+    coco_panoptic.write(TRUTH, tmp_path / "a")
+    (tmp_path / "a/annotations").rename(tmp_path / "a/lists")
+    (tmp_path / "a/lists/panoptic.json").rename(tmp_path / "a/lists/ids.json")
+    masks = list((tmp_path / "a/lists/panoptic").iterdir())
+    (tmp_path / place).mkdir(exist_ok=True)
+    for mask in masks:
+        mask.rename(tmp_path / place / mask.name)
+    if place.endswith("ids"):  # the name of the list is preferred
+        TRUTH.images[0].save(tmp_path / "a/old_panoptic/img_1.png")
+    assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
+    (tmp_path / place / "img_6.png").unlink()
+    (problem,) = read(FORMAT, tmp_path).problems
+    assert "1 image without the PNG of its segments: img_6.png" in problem.message
+
+
 def test_categories_of_stuff_alone_are_refused(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
     edit(tmp_path, lambda coco: [each.update(isthing=0) for each in coco["categories"]])

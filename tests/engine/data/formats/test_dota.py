@@ -20,6 +20,7 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
         tmp_path / "labelTxt/a.txt",
         f"ImageSource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
     )
+    text(tmp_path / "labelTxt/classes.txt", "large-vehicle")
     content = read_once(FORMAT, tmp_path)
     (image,) = content.splits[""]
     assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [

@@ -202,8 +202,8 @@ def test_verdicts_that_agree_decide_the_unknown_ones(
         ([], (60, 80), (80, 60)),
         ([], (80, 60), (80, 60)),
         ([], (5, 6), (5, 6)),
-        ([Box(1, 2, 70, 50, 0)], None, (80, 60)),
-        ([Box(1, 2, 50, 70, 0)], None, (80, 60)),
+        ([Box(1, 2, 81, 50, 0)], None, (80, 60)),
+        ([Box(1, 2, 50, 81, 0)], None, (80, 60)),
         ([Box(1, 2, 70, 50, 0)], (5, 6), (5, 6)),
     ],
 )
@@ -215,14 +215,25 @@ def test_sizes_of_boxed_images_are_those_of_upright_images(
     assert found.size == expected
 
 
+def test_boxes_in_fractions_are_turned(tmp_path: Path) -> None:
+    path = str(write_turned_image(tmp_path / "a.jpg", 6))
+    image = BoxedImage(path, [Box(0.1, 0.2, 0.5, 0.4, 0)], (60, 80), fractions=True)
+    (found,) = rotate_boxes([image], RotationReport())
+    assert found.boxes[0][:4] == pytest.approx((0.6, 0.1, 0.8, 0.5))
+
+
 def test_only_instances_drawn_on_the_unturned_image_are_turned(tmp_path: Path) -> None:
     class Sized(Polygons):
         def sizes(self) -> list[tuple[int, int]]:
             return [(80, 60)]
 
-    files = [str(write_turned_image(tmp_path / f"{name}.jpg", 6)) for name in "ab"]
+    class Torn(Polygons):
+        def sizes(self) -> list[tuple[int, int]]:
+            raise ValueError
+
+    files = [str(write_turned_image(tmp_path / f"{name}.jpg", 6)) for name in "abc"]
     upright_source = Sized([])
     raw_source = Polygons([])
     raw_source.sizes = lambda: [(60, 80)]  # type: ignore[method-assign]
-    split = rotate_instances(InstanceSplit(files, [raw_source, upright_source]), RotationReport())
-    assert [isinstance(each, RotatedSource) for each in split.sources] == [True, False]
+    split = rotate_instances(InstanceSplit(files, [raw_source, upright_source, Torn([])]), RotationReport())
+    assert [isinstance(each, RotatedSource) for each in split.sources] == [True, False, False]

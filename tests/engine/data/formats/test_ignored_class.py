@@ -29,6 +29,8 @@ def test_ignored_value_removes_its_class(tmp_path: Path) -> None:
     assert report.classes == tuple(report.splits[0].shares) == ("class 1", "class 2")
     assert [entry.name for entry in report.legend] == list(report.classes)
     assert sum(report.splits[0].shares.values()) == pytest.approx(1)
+    (folder / "masks/classes.txt").write_text("sky\nroad\ncar\n")
+    assert inspect_points(folder, 0, "masks").classes == ("road", "car")
 
 
 def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def make_text_writer(*names: str, text: str = "") -> Make:
     def make(folder: Path) -> None:
         cats_and_dogs(folder)
         for name in names:
-            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
 
     return make
@@ -95,6 +95,8 @@ ACCEPTED = {
     ),
     "augmented": make_photo_writer("cat", "dog", names=("1.png", "1_flip.png", "2.png", "2_flip.png")),
     "sizes of bricks": make_photo_writer("brick 2x2", "brick 2x4"),
+    "a class inside others": make_photo_writer("cat/cat", "cat/dog", "dog"),
+    "a text named like a class": make_text_writer("meta/cat.txt"),
     "words of splits": make_photo_writer("toy_train", "train station", "TestTube", "bus"),
 }
 
@@ -168,7 +170,7 @@ def colored_masks(folder: Path) -> None:
         (make_class_writer("batch_1", "batch_2"), "parts of a dataset"),
         (make_class_writer("CAM_FRONT", "CAM_BACK"), "parts of a dataset"),
         (make_nested_writer("photo", "cartoon", inner=("dog", "house")), "folders of the same names inside"),
-        (make_nested_writer("cat", "dog", inner=("train", "test")), "folders of the same names inside"),
+        (make_nested_writer("cat", "dog", inner=("in/train", "in/test")), "folders of the same names inside"),
         (make_nested_writer("GOPR0372", "GOPR0374", inner=("blur", "sharp")), "folders of the same names inside"),
         (make_nested_writer("10253", "10254", "8863", inner=("0", "1")), "folders of the same names inside"),
         (make_class_writer("yes", "no", "pred"), "named by their role (pred)"),
@@ -182,7 +184,8 @@ def colored_masks(folder: Path) -> None:
         (make_text_writer("dog/disp0.pfm"), "annotation files among the images"),
         (make_text_writer("cat/1.mat"), "annotation files among the images"),
         (make_text_writer("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
-        (make_text_writer("tracks/1.xml"), "a folder of annotation files (tracks)"),
+        (make_text_writer("tracks/in/1.xml"), "a folder of annotation files (tracks/in)"),
+        (make_text_writer("notes/1.txt", "notes/2.txt"), "a folder of annotation files (notes)"),
         (make_text_writer("lists/cat.txt", "lists/dog.txt"), "a folder of annotation files (lists)"),
         (make_view_writer("HR", "LR"), "they show the same"),
         (make_view_writer("B02", "B03", "B08"), "they show the same"),
@@ -265,6 +268,7 @@ def test_imagefolder_offers_no_inner_folder_without_classes(tmp_path: Path) -> N
 @pytest.mark.parametrize("place", ["images", "a/b", "data/data/images"])
 def test_imagefolder_names_the_inner_folder_to_choose(tmp_path: Path, place: str) -> None:
     cats_and_dogs(tmp_path / "data" / place)
+    (tmp_path / "data/empty").mkdir()
     (problem,) = errors(recognize(str(tmp_path / "data"), val_fraction=0.3, seed=0).problems)
     assert problem.remedy == f"Choose {tmp_path / 'data' / place} instead, which has 2 folders."
 
@@ -303,7 +307,7 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
     photos(tmp_path / "train", "ant/1.png", "bee/1.png", "bee/in/2.png", "cat/1.png", "dog/1.png")
     photos(tmp_path, "val/cow/3.png", "val/dog/1.png", "val/4.png", "training/bee/1.png")
     (tmp_path / "train/bee/notes.txt").touch()
-    for name in ("train/empty", "val/ant"):
+    for name in ("train/empty", "val/ant", "docs"):
         (tmp_path / name).mkdir()
     tree = Tree(str(tmp_path))
     found = detect_once(tmp_path)
@@ -363,6 +367,9 @@ def test_names_are_evidence_if_enough_are_alike(tmp_path: Path, names: tuple[str
         (("xy", "xy", "", "", ""), False),
         (("xy", "xy", "z", "", "", ""), True),
         (("xy", "x", "", ""), False),
+        (("xy", "xy", "z", "w"), False),
+        (("xy", ""), False),
+        (("x", "x"), False),
     ],
 )
 def test_subfolders_are_evidence_if_many_classes_share_them(
@@ -375,13 +382,17 @@ def test_subfolders_are_evidence_if_many_classes_share_them(
     assert bool(evidence(tmp_path, *names)) == is_evidence
 
 
-@pytest.mark.parametrize(("plain", "count"), [(8, 0), (4, 1)])
+@pytest.mark.parametrize(("plain", "count"), [(8, 0), (4, 1), (1, 0)])
 def test_few_images_with_an_ending_are_no_evidence(tmp_path: Path, plain: int, count: int) -> None:
     for name in "abcdefgh"[:plain]:
         (tmp_path / "cat").mkdir(exist_ok=True)
         for ending in ("", "_mask") if name in "ab" else ("",):
             (tmp_path / f"cat/{name}{ending}.png").touch()
     assert len(evidence(tmp_path, "cat")) == count
+    for name in ("dog/a_mask.png", "dog/b_mask.png", "hen/a.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert evidence(tmp_path, "dog", "hen") == []
 
 
 @pytest.mark.parametrize(("large", "count"), [(0, 1), (5, 0)])
@@ -404,3 +415,8 @@ def test_scenes_that_are_all_alike_are_no_evidence(tmp_path: Path) -> None:
                 values = values // 2 + np.random.default_rng(seed + 50).integers(0, 3, (16, 16))
             Image.fromarray(values.astype(np.uint8)).convert("RGB").save(tmp_path / folder / f"{seed}.png")
     assert evidence(tmp_path, "B02x", "B03y") == []
+    for name in ("dark", "light"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            Image.new("L", (16, 16), 9 * number + len(name)).save(tmp_path / name / f"{number}.png")
+    assert evidence(tmp_path, "dark", "light") == []

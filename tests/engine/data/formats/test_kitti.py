@@ -72,7 +72,10 @@ def test_kitti_does_not_use_lists_without_training_images(tmp_path: Path) -> Non
 
 def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
-    text(root / "training/label_2/b.txt", f"{kitti_txt(ONE)}\ncat 0.0 0\n{kitti_txt(ONE).replace('20.0', 'x')}")
+    text(
+        root / "training/label_2/b.txt",
+        f"{kitti_txt(ONE).rstrip()} 0.9\ncat 0.0 0\n{kitti_txt(ONE).replace('20.0', 'x')}",
+    )
     content = read_once(FORMAT, root)
     assert list_boxes_by_split(content)["train"]["b"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
     assert "2 lines that can't be read (b.txt: line 2 has 3 fields" in join_problems(content)

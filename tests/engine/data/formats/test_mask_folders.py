@@ -11,7 +11,8 @@ from PIL import Image
 
 from engine.data.formats import maskfolder
 from engine.data.formats.format import Confidence
-from engine.data.formats.maskfolder import FORMAT
+from engine.data.formats.maskfolder import FORMAT, warn_about_numbers
+from engine.data.formats.shared.mask_sample import MaskSample
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
@@ -109,7 +110,8 @@ def test_detect_weighs_masks_and_objects(
         save_mask(tmp_path / names.format(number), mask)
     for number, name in enumerate(categories):
         (tmp_path / "annotations").mkdir(exist_ok=True)
-        (tmp_path / f"annotations/{number}.json").write_text(json.dumps({"categories": [{"name": name}]}))
+        (tmp_path / "annotations/torn.json").touch()
+        (tmp_path / f"{'annotations/' * number}{number}.json").write_text(json.dumps({"categories": [{"name": name}]}))
     found = []
     for each in detect(FORMAT, tmp_path):
         classes = FORMAT.read(maskfolder.Tree(str(tmp_path)), each, each.kinds[0]).classes
@@ -253,3 +255,15 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
     messages = " ".join(problem.message for problem in content.problems)
     assert "2 images in folders that belong to no split" in messages
     assert "images/test have no masks" in messages
+    for path in [*tmp_path.glob("*/train")]:
+        path.rename(path.with_name("more"))
+    assert {split: len(each.files) for split, each in read(FORMAT, tmp_path, "masks").splits.items()} == {
+        "": 6,
+        "val": 2,
+    }
+
+
+def test_values_with_gaps_may_be_classes() -> None:
+    assert warn_about_numbers(MaskSample(numbers=[[1, 2], [1, 2]])) == []
+    (problem,) = warn_about_numbers(MaskSample(numbers=[[2, 5], [5]]))
+    assert "gaps" in problem.message

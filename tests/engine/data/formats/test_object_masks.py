@@ -157,7 +157,10 @@ def test_detect_dsb2018_passes_over_other_folders(tmp_path: Path, place: str) ->
     for image in TRUTH.images:
         image.save(tmp_path / place.format(name=image.name))
         save_mask(tmp_path / f"masks/{image.name}.png", image.draw_mask())
-    assert detect(dsb2018.FORMAT, tmp_path) == []
+    dsb_writer.write(TRUTH, tmp_path / "photos")
+    for path in tmp_path.glob("photos/*/masks/*"):
+        TRUTH.images[0].save(path)
+    assert detect(dsb2018.FORMAT, tmp_path) == detect(dsb2018.FORMAT, tmp_path / "photos") == []
 
 
 # ArcGIS

@@ -126,7 +126,9 @@ def test_links_are_followed_without_cycles(tree: Tree) -> None:
     (root / "val").rename(root / "Val")
     for folder in ("Val", "elsewhere"):
         (root / folder / "loop").symlink_to(root / folder / "loop")
-    assert [problem.message.split()[0] for problem in recognize_folder(root).problems][-1:] == ["Val/loop"]
+    assert recognize_folder(root).problems[-1].message.startswith("Val/loop is a link")
+    (root / "turn").symlink_to(root / "turn")
+    assert recognize_folder(root).problems[-1].message.startswith("turn, Val/loop are links")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
@@ -190,7 +192,8 @@ def test_damaged_annotation_file_is_named(tmp_path: Path, name: str, text: str, 
     write_image(tmp_path / "set/a.png")
     (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "set" / name).write_text(text)
-    assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
+    found = join_errors(recognize_folder(tmp_path / "set"))
+    assert (f"{name} can't be read: {cause}" in found, "Export the damaged file again" in found) == (True, True)
     (tmp_path / "set/a.png").rename(tmp_path / "a.png")
     write_image(tmp_path / "set/images/b.png")  # then there is evidence against folders of classes
     assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
@@ -328,24 +331,29 @@ def test_recognize_weighs_the_evidence(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "expected"),
+    ("kinds", "format", "expected"),
     [
-        (["labels", "masks"], "masks"),
-        (["instances masks"], "instances"),
-        (["sounds", "labels"], "labels"),
-        (["labels", "masks?"], "labels"),  # less certain
-        ([""], None),
+        (["labels", "masks"], "", "masks"),
+        (["labels", "masks"], "f0", "labels"),
+        (["instances masks"], "", "instances"),
+        (["sounds", "labels"], "", "labels"),
+        (["labels", "masks?"], "", "labels"),  # less certain
+        (["masks?"], "", "masks"),
+        (["masks??"], "", None),
+        (["masks??"], "f0", "masks"),
+        ([""], "", None),
     ],
 )
 def test_detect_kind_prefers_the_first_known_kind(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, kinds: list[str], expected: str | None
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, kinds: list[str], format: str, expected: str | None
 ) -> None:
     detections = {
-        f"f{number}": [replace(LIKELY if "?" in each else CERTAIN, kinds=tuple(each.rstrip("?").split()))]
+        f"f{number}": [replace((CERTAIN, LIKELY, WEAK)[each.count("?")], kinds=tuple(each.rstrip("?").split()))]
         for number, each in enumerate(kinds)
     }
     register_formats(monkeypatch, **detections)
-    assert registry.detect_kind(str(tree("cat"))) == expected
+    assert registry.detect_kind(str(tree("cat")), format) == expected
+    assert registry.detect_kind(str(tree("cat") / "gone"), format) is None
 
 
 @pytest.mark.parametrize(
@@ -360,6 +368,20 @@ def test_detect_kind_prefers_the_first_known_kind(
 )
 def test_failures_name_the_file_or_cause(error: OSError | UnusableFile | MemoryError, name: str) -> None:
     assert name in registry.explain_failure(error, "/set").message.rstrip(".").split()
+
+
+def test_recognize_explains_questions_and_missing_formats(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree("cat", "dog")
+    for against, verb in (("a list", "is a list"), ("the list", "is the list"), ("lists", "are lists")):
+        register_formats(monkeypatch, one=[replace(DOUBTED, against=(against,), remedy="Drop it.")])
+        (problem,) = recognize_folder(folder).problems
+        assert (f"there {verb}" in problem.message, problem.remedy) == (True, "Drop it.")
+    register_formats(monkeypatch, one=[replace(OBVIOUS, evidence=(text,)) for text in "ab"], two=[])
+    (problem,) = recognize_folder(folder).problems
+    assert (problem.message.count("One"), len(problem.choices)) == (1, 1)
+    for format, phrase in (("two:x", "is not recognized as Two"), ("three", "There is no format “three”")):
+        (problem,) = recognize(str(folder), val_fraction=0.25, seed=0, format=format).problems
+        assert phrase in problem.message
 
 
 def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,9 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
     for other in MODULES:
         found = detect(other.FORMAT, tmp_path)
         assert bool(found) == (other is module)
-    assert all(each.kinds == () and each.remedy for each in detect(module.FORMAT, tmp_path))
+    (detection,) = detect(module.FORMAT, tmp_path)
+    assert (detection.kinds, bool(detection.remedy)) == ((), True)
+    assert "bent" not in " ".join(places) or "2 kinds of defects" in detection.evidence[0]
     for kind in ("classes", "masks", "instances"):
         recognized = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert recognized.train is None
@@ -85,6 +87,10 @@ def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
 ) -> None:
     write(tmp_path, *places)
     assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [confidence]
+    for path in tmp_path.rglob("depth/*.png"):
+        path.write_bytes(b"torn")
+        confidence = Confidence.WEAK
+    assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [confidence]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +99,7 @@ def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
         ("A/{name}.png", "B/{width}.png", "mask:label/{name}.png"),
         ("A/{name}.png", "B/{name}.png", "label/{name}.png"),
         ("train/good/{name}.png", "test/good/{name}.png"),
+        ("train/{name}.png", "test/bent/{name}.png", "mask:ground_truth/bent/{name}.png"),
         ("images/{name}.png", "mask:masks/{name}.png"),
         ("train/left/{name}.png", "train/right/{width}.png"),
         ("left/{name}.png", "right/{name}.png", "up/{name}.png"),
