@@ -59,14 +59,19 @@ class Library:
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
     """Write the files `WEIGHTS` and `CONFIG` to a folder.
 
+    The class names and the preprocessing are stored in `CONFIG` or, for models of SMP, in the metadata of `WEIGHTS`.
     Returns the library that can load them, or None if only Footplate can, and a problem in that case. Raises OSError,
     and CannotConvert if the written weights differ when they are read again.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
-    paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
     library, config = _find_library(model)
-    merged = config | _create_preprocessing_config(model)
-    paths.write_atomically(folder / CONFIG, json.dumps(merged, indent=2).encode())
+    preprocessing, metadata = _create_preprocessing_config(model), {"format": "pt"}
+    if library is not None and library.name == SMP:  # it would pass the preprocessing on to encoders from timm
+        metadata |= {name: json.dumps(value) for name, value in preprocessing.items()}
+    else:
+        config |= preprocessing
+    paths.write_atomically(folder / WEIGHTS, save(state, metadata))
+    paths.write_atomically(folder / CONFIG, json.dumps(config, indent=2).encode())
     written = load_file(folder / WEIGHTS)
     if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
         raise CannotConvert(Problem("out", "The weights read back differ from those written.", "Check the disk."))
