@@ -271,10 +271,11 @@ class Predictor:
         try:
             rate = read_frame_rate(file)
             video_frames = islice(frames(file, 3), self._request.max_frames)  # in color
-            overlay = Path(self._request.out, "overlays", f"{name}.mp4")
+            overlay = f"overlays/{name}.mp4"
+            path = Path(self._request.out, overlay)
             if self._request.overlays:
-                paths.make_folder(overlay.parent)
-            with VideoWriter(overlay, rate) as video:
+                paths.make_folder(path.parent)
+            with VideoWriter(path, rate) as video:
                 results = ResultWriter(self._request, self._model, self._make_video_drawer(video, overlay))
                 first_frame = 0
                 batch = list(islice(video_frames, self._batch_size))
@@ -286,12 +287,12 @@ class Predictor:
         except NoVideo as error:
             raise UnreadableImage(printable(file), str(error)) from error
 
-    def _make_video_drawer(self, video: VideoWriter, path: Path) -> Callable[[Sample, Bytes], str]:
-        """Return a function that appends a drawn frame to `video` and returns the video's path in the results."""
+    def _make_video_drawer(self, video: VideoWriter, path: str) -> Callable[[Sample, Bytes], str]:
+        """Return a function that appends a drawn frame to `video` and returns `path`, its path in the output folder."""
 
         def draw(_: Sample, drawn: Bytes) -> str:
             video.add(drawn)
-            return f"overlays/{path.name}"
+            return path
 
         return draw
 

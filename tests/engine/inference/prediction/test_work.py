@@ -15,19 +15,27 @@ import pytest
 import torch
 from msgspec import structs
 from PIL import Image
+from plyfile import PlyData
 from torch import Tensor, nn
 
+from engine.contract.images import Preprocessing
 from engine.contract.inference.prediction import PredictRequest
+from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.outlines import Window
 from engine.data.splits import printable
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
+from engine.inference.prediction.outlines import encode_runs
 from engine.inference.prediction.results import MAX_DRAWN_PIXELS, ResultWriter, Sample
-from engine.inference.prediction.sources import list_sources
+from engine.inference.prediction.sources import Kind, list_sources
 from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import VideoWriter, frames, read_frame_rate
 from engine.tasks.predictions import Objects, Raw
+from tests.support.clouds import make_scene, write_ply
+from tests.support.consent import permit_model_file
 from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
+from tests.support.things import make_things
+from tests.support.trained_runs import COUNTING
 
 
 def write_images(folder: Path, classes: Sequence[int | None]) -> list[str]:
@@ -53,20 +61,26 @@ def predict_shard(
     remaining: Sequence[int] | None = None,
     rank: int = 0,
     ranks: int = 1,
+    kind: Kind = "images",
     **fields: Any,
 ) -> list[Entry]:
     """Let worker `rank` of `ranks` predict its part of the `remaining` samples, by default of all. Return its entries.
 
     `fields` are further fields of the `PredictRequest`.
     """
-    sources = list_sources(paths, "images", str(out))
+    sources = list_sources(paths, kind, str(out), model.task.files)
     numbers = np.array(range(len(sources.files)) if remaining is None else remaining, np.int64)
     folder = out / f"journal-{rank}"
     folder.mkdir(parents=True)
     request = PredictRequest(run="", paths=tuple(paths), out=str(out), **fields)
     with open_shard(model, rank, ranks) as shard, Journal(folder, 1, rank) as journal:
-        Predictor(request, model, shard, journal, sources=sources, remaining=numbers).predict_images()
-    return list(CompletedSamples(folder, len(sources.files)).iterate_entries())
+        predictor = Predictor(request, model, shard, journal, sources=sources, remaining=numbers)
+        {
+            "images": predictor.predict_images,
+            "clouds": predictor.predict_clouds,
+            "folder": predictor.predict_folder,
+        }[kind]()
+    return list(CompletedSamples(folder, int(numbers.max()) + 1).iterate_entries())
 
 
 @pytest.mark.parametrize("tile", [None, 16])
@@ -117,6 +131,79 @@ def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> N
         assert ((entry.height, entry.width), entry.classes) == (size, (2,))
         with Image.open(out / entry.files["png"]) as mask:
             np.testing.assert_array_equal(np.asarray(mask), np.full(size, 2))
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    for name in ("0", "1"):
+        Image.fromarray(noise).save(tmp_path / f"{name}.{ending}")
+    broken = tmp_path / f"0.{ending}"
+    broken.write_bytes(broken.read_bytes()[: 4096 if ending == "png" else -4096])
+    files = [str(tmp_path / f"{name}.{ending}") for name in ("0", "1")]
+    damaged, intact = predict_shard(model, files, tmp_path / "damaged", tile=16)
+    assert (damaged.sample, damaged.path) == (0, str(broken))
+    assert damaged.skipped
+    assert (intact.sample, intact.skipped) == (1, "")
+
+
+def test_clouds_are_written_with_their_classes(tmp_path: Path) -> None:
+    class Intensity(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return 10 * (inputs[:, 3:4] == torch.arange(3)[:, None])
+
+    (tmp_path / "clouds/deep").mkdir(parents=True)
+    for number in range(3):
+        file = tmp_path / f"clouds/deep/{number}.ply"
+        write_ply(file, make_scene(0, 40)[0], intensity=np.full(40, number, np.float32))
+        if number == 1:
+            file.write_bytes(file.read_bytes()[:-40])
+    model = make_trained_model("point_segmentation", Intensity(), channels=4, model="pointcnn_x1", points=32)
+    model.preprocessing = structs.replace(model.preprocessing, framing="", features=("intensity",), values=(7, 8, 9))
+    found = predict_shard(model, [str(tmp_path / "clouds")], tmp_path / "out", kind="clouds", batch_size=2)
+    assert [(entry.sample, entry.classes, bool(entry.skipped)) for entry in found] == [
+        (0, (0,), False),
+        (1, (), True),
+        (2, (2,), False),
+    ]
+    assert found[2].files == {"cloud": "clouds/deep/2.ply"}
+    written = PlyData.read(str(tmp_path / "out/clouds/deep/2.ply"))["vertex"].data
+    assert set(written["label"].tolist()) == {9}
+
+
+def test_folder_samples_are_those_of_both_splits(tmp_path: Path) -> None:
+    class Mean(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs.mean((1, 2, 3))[:, None]
+
+    folder = make_things(tmp_path / "things", 10)
+    digest = permit_model_file(COUNTING)
+    fields = {"model": str(COUNTING), "model_file_sha256": digest, "dataset": str(folder), "val_fraction": 0.3}
+    model = make_trained_model("custom", Mean(), size=0, **fields)
+    model.preprocessing = Preprocessing(framing="", mean=(), std=())
+    splits = model.task.open_splits(model.job)
+    assert isinstance(splits.val, SampleSet)
+    assert isinstance(splits.train, SampleSet)
+    names = [split.path(index) for split in (splits.val, splits.train) for index in range(len(split))]
+    assert (len(splits.val), len(names)) == (3, 10)
+    (folder / names[3]).write_bytes(b"")
+    found = predict_shard(
+        model,
+        [str(folder)],
+        tmp_path / "out",
+        kind="folder",
+        remaining=[1, 2, 3, 5, 9],
+        batch_size=2,
+        formats=("json",),
+    )
+    expected = {
+        number: float(np.asarray(Image.open(folder / names[number]), np.float32).mean() / 255)
+        for number in (1, 2, 5, 9)
+    }
+    assert {entry.sample: entry.output for entry in found if not entry.skipped} == {
+        number: [pytest.approx(value, abs=1e-6)] for number, value in expected.items()
+    }
+    assert [(entry.sample, entry.path, entry.name) for entry in found if not entry.skipped] == [
+        (number, names[number], f"{number:06}") for number in expected
+    ]
+    ((number, path, reason),) = [(entry.sample, entry.path, entry.skipped) for entry in found if entry.skipped]
+    assert (number, path, "cannot identify" in reason) == (3, "sample 3", True)
 
 
 class Box(nn.Module):
@@ -168,14 +255,15 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
 
 
 def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
-    with VideoWriter(tmp_path / "film.mp4", 12.0) as video:
+    (tmp_path / "films/deep").mkdir(parents=True)
+    with VideoWriter(tmp_path / "films/deep/film.mp4", 12.0) as video:
         for _ in range(3):
             video.add(np.full((32, 48, 3), 100, np.uint8))
     model = make_trained_model("segmentation", ChannelScores())
-    found = predict_shard(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
-    assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
-    assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
-    assert read_frame_rate(str(tmp_path / "out/overlays/film.mp4")) == pytest.approx(12)
+    found = predict_shard(model, [str(tmp_path / "films")], tmp_path / "out", batch_size=2, overlays=True)
+    assert {entry.files["overlays"] for entry in found} == {"overlays/deep/film.mp4"}
+    assert [image.shape for image in frames(tmp_path / "out/overlays/deep/film.mp4")] == [(32, 48, 3)] * 3
+    assert read_frame_rate(str(tmp_path / "out/overlays/deep/film.mp4")) == pytest.approx(12)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
@@ -226,10 +314,10 @@ def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("threshold", [0.3, 0.8])
+@pytest.mark.parametrize("threshold", [0.5, 0.8])
 def test_lines_are_written_as_gray_levels(tmp_path: Path, threshold: float) -> None:
     maps = torch.zeros(1, 4, 8)
-    maps[0, 1], maps[0, 2, :4] = 0.9, 0.4
+    maps[0, 1], maps[0, 2, :4] = 0.9, 0.5
     model = make_trained_model("edge_detection", ChannelScores())
     entry = write_results(model, tmp_path, sample_of((4, 8)), maps, threshold=threshold, overlays=True)
     fraction = 0.25 if threshold == 0.8 else 0.375
@@ -237,7 +325,7 @@ def test_lines_are_written_as_gray_levels(tmp_path: Path, threshold: float) -> N
     with Image.open(tmp_path / entry.files["png"]) as mask:
         assert np.asarray(mask).tolist() == (maps[0] * 255).round().int().tolist()
     drawn = cv2.imread(str(tmp_path / entry.files["overlays"])).max(2)
-    assert (drawn[2, :4].min() > 40) == (threshold == 0.3)
+    assert (drawn[2, :4].min() > 40) == (threshold == 0.5)
     entry = write_results(model, tmp_path, sample_of((4, 8)), torch.zeros(1, 4, 8))
     assert (entry.classes, entry.scores) == ((), ())
 
@@ -271,7 +359,7 @@ def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
         windows=(Window(5, 10, pixels),),
     )
     entry = write_results(model, tmp_path, sample_of((50, 100)), masked, formats=("yolo",))
-    assert entry.objects[0].area == 121
+    assert (entry.objects[0].area, entry.objects[0].runs) == (121, encode_runs(Window(5, 10, pixels), 50, 100))
     number, *outline = map(float, (tmp_path / entry.files["yolo"]).read_text().split())
     assert number == 2
     xs, ys = np.array(outline[::2]) * 100, np.array(outline[1::2]) * 50
