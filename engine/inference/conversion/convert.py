@@ -230,7 +230,7 @@ class _Conversion:
         if not comparison.is_equivalent(compared.differences, comparison.get_max_detections(self.model)):
             for file in written:
                 file.unlink()
-            raise CannotConvert(_create_difference_problem(compared))
+            raise CannotConvert(create_difference_problem(compared))
         for file in written:
             self._add_file(file.name, "the model as ONNX" if file == path else "the weights of the ONNX file")
         self.compared.append(compared)
@@ -262,7 +262,7 @@ class _Conversion:
             return False
         self.compared.append(compared)
         self._add_file(INT8, "the model as ONNX in 8 bits")
-        self.problems += _report_int8_losses(self.model, compared)
+        self.problems += report_int8_losses(self.model, compared)
         return True
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
@@ -324,7 +324,7 @@ class _Conversion:
             name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=differences
         )
         if not comparison.is_equivalent(differences, detections=0):
-            raise CannotConvert(_create_difference_problem(compared))
+            raise CannotConvert(create_difference_problem(compared))
         return compared
 
     def _add_file(self, name: str, what: str) -> None:
@@ -332,7 +332,7 @@ class _Conversion:
         self.files.append(describe_written_file(self.folder / name, what))
 
 
-def _create_difference_problem(compared: ComparedFile) -> Problem:
+def create_difference_problem(compared: ComparedFile) -> Problem:
     """Return the problem for a file whose outputs differ too much from those of the model."""
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
     if worst.unmatched:
@@ -345,7 +345,7 @@ def _create_difference_problem(compared: ComparedFile) -> Problem:
     return Problem("model", message, remedy)
 
 
-def _report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
+def report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
     """Return a problem for each metric that is noticeably lower with the int8 file."""
     problems = []
     for measure in model.objective.entry.metrics:

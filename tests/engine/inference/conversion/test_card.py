@@ -16,10 +16,10 @@ from PIL import Image
 from torch import nn
 
 from engine.contract.events import Event, Planned, Validation
-from engine.contract.inference.conversion import ComparedFile, Difference, NextCommand, OnnxOptions, WrittenFile
+from engine.contract.inference.conversion import ComparedFile, Difference, OnnxOptions, WrittenFile
 from engine.contract.inference.evaluation import EVALUATION_FILE, Evaluation, Interval
 from engine.contract.protocol import ENCODE
-from engine.inference.conversion.card import compose_model_card, suggest_onnx_commands, write_curves
+from engine.inference.conversion.card import compose_model_card, suggest_onnx_commands, upload_command, write_curves
 from engine.inference.conversion.exportable import Exportable, prepare_for_export
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
@@ -30,6 +30,16 @@ from tests.support.golden import check_file
 from tests.support.plain_models import make_trained_model
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
+PLANNED = Planned(
+    epochs=9,
+    steps_per_epoch=3,
+    train_images=12_000,
+    val_images=340,
+    classes=("a", "b", "c"),
+    image_size=16,
+    parameters=8,
+    trainable_parameters=8,
+)
 
 
 def validation(epoch: int, **measures: float) -> Validation:
@@ -72,20 +82,10 @@ def file(name: str, size_bytes: int) -> WrittenFile:
 
 def compose_full_card(folder: Path) -> str:
     """Return the card of a classifier with all files, comparisons, evaluations and commands."""
-    planned = Planned(
-        epochs=9,
-        steps_per_epoch=3,
-        train_images=12_000,
-        val_images=340,
-        classes=("a", "b", "c"),
-        image_size=16,
-        parameters=8,
-        trainable_parameters=8,
-    )
     model = make_model_of_run(
         folder,
         "classification",
-        planned,
+        PLANNED,
         validation(1, top1=0.0, top5=0.5, loss=2.0),
         validation(2, top1=0.6, top5=0.0, loss=1.5),
         model="resnet18",
@@ -114,11 +114,12 @@ def compose_full_card(folder: Path) -> str:
             samples=50 + number,
             measures={} if number == 2 else {"top1": 0.7 + 0.1 * number, "top5": 0.0},
             torch_measures={} if number == 2 else {"top1": 0.75, "top5": 0.9},
-            milliseconds=1.5 + number,
+            milliseconds=None if number == 2 else 1.5 + number,
             torch_milliseconds=4.5,
         )
         for number, name in enumerate(("model.onnx", "model-int8.onnx", "model.safetensors"))
     ]
+    compared.append(ComparedFile(name="detector.safetensors", runtime="", compared_on="validation", differences=()))
     names = ("model.onnx", "model.safetensors", "curves.png", "predict.py", "example.png")
     files = [file(name, size_bytes) for name, size_bytes in zip(names, (5_000_000, 80, 20_000, 900, 7), strict=True)]
     library = Library("segmentation_models_pytorch", "load()", lambda folder: nn.Identity())
@@ -128,20 +129,23 @@ def compose_full_card(folder: Path) -> str:
 
 
 def compose_short_card(folder: Path) -> str:
-    """Return the card of a pretrained model about which as little as possible is known.
-
-    Its run has no events, and no converted file was compared with the model.
-    """
+    """Return the card of a pretrained model whose run has no events. No converted file was compared with the model."""
     fields = {"pretrained": True, "weights_file": "/home/somebody/weights.pt"}
-    model = make_model_of_run(folder, "classification", model="vit_b_16", **fields)
+    model = make_model_of_run(folder, "instance_segmentation", model="maskrcnn", **fields)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
     files = [file("model.safetensors", 3), file("model.onnx", 4), file("predict.py", 5)]
-    return compose_model_card(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
+    return compose_model_card(model, files, [], None, [upload_command()])
+
+
+def compose_card_without_onnx(folder: Path) -> str:
+    """Return the card of a model with one channel, a task that the Hub does not know, and no suggested commands."""
+    model = make_model_of_run(folder, "point_segmentation", PLANNED, model="pointcnn_x1", size=0, channels=1)
+    return compose_model_card(model, [file("model.safetensors", 3)], [], None, [])
 
 
 def test_cards_match_the_golden_file(tmp_path: Path) -> None:
     cards = []
-    for make in (compose_full_card, compose_short_card):
+    for make in (compose_full_card, compose_short_card, compose_card_without_onnx):
         (tmp_path / make.__name__).mkdir()
         cards.append(make(tmp_path / make.__name__).replace(footplate_version(), "VERSION"))
     check_file(GOLDEN, "\n=====\n\n".join(cards))

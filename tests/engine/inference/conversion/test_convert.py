@@ -34,7 +34,7 @@ from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.failure import CannotConvert, describe_export_failure
-from engine.inference.conversion.onnx_file import collect_metadata, write_int8
+from engine.inference.conversion.onnx_file import OnnxSession, collect_metadata, write_int8
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
@@ -53,14 +53,23 @@ def convert_run(of: TrainedRun, out: Path, *to: str, packed: bool = False, **opt
         convert(msgspec.convert({"type": "convert", **request, "onnx": options}, ConvertRequest), reported.append)
     )
     fractions = [message.fraction for message in reported]
+    assert fractions[0] == 0
     assert fractions == sorted(fractions)
     assert reported[-1].what == "Writing the card"
+    assert (result.run_id, result.task, result.model, result.checkpoint, result.out) == (
+        of.run.run_id,
+        of.job.task,
+        of.job.model.name,
+        "last.pt",
+        str(out),
+    )
     return result
 
 
 def test_export_failure_names_the_first_error() -> None:
     error = KeyError("weights")
-    error.__context__ = ValueError("No weights of layer 3")
+    error.__context__ = middle = ValueError("No layer 3")
+    middle.__context__, middle.__cause__ = error, ValueError("No weights of layer 3")
     assert describe_export_failure(error).message == "The model can't be converted: No weights of layer 3."
 
 
@@ -146,12 +155,14 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with zipfile.ZipFile(target) as archive:
+        assert {entry.external_attr >> 16 & 0o777 for entry in archive.infolist()} == {0o600}
         archive.extractall(tmp_path)
     folder = tmp_path / "model"
     assert {path.name for path in folder.iterdir()} == {CONVERTED_FILE, *(each.name for each in result.files)}
     for each in result.files:
         assert hashlib.sha256((folder / each.name).read_bytes()).hexdigest() == each.sha256
     (export,) = (of.run.path / "exports").iterdir()
+    assert stat.S_IMODE((export / CONVERTED_FILE).stat().st_mode) == 0o600
     assert read_converted(export / CONVERTED_FILE) == read_converted(folder / CONVERTED_FILE) == result
 
     exact, rounded = result.compared
@@ -213,7 +224,12 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
 def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
     of = train_small_model(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
     result = convert_run(of, tmp_path / "out", "safetensors")
-    assert [each.runtime.split()[0] for each in result.compared] == [library]
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    (compared,) = result.compared
+    assert compared.runtime.split()[0] == library
+    assert max(each.difference for each in compared.differences) < 1e-5
+    assert not result.next_commands
+    assert not result.problems
     loaded_model, theirs = load(of.run, "last"), load_by_card(tmp_path / "out")
     given = torch.randn(2, 3, size, size)
     with torch.no_grad():
@@ -224,6 +240,14 @@ def test_weights_load_in_their_library(model: str, size: int, library: str, fork
         assert theirs.pretrained_cfg["mean"] == pytest.approx(loaded_model.preprocessing.mean)
         assert tuple(theirs.pretrained_cfg["input_size"]) == (3, size, size)
         assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
+    else:
+        preprocessing = loaded_model.preprocessing
+        assert [config[name] for name in ("mean", "std", "image_size", "channels")] == [
+            pytest.approx(preprocessing.mean),
+            pytest.approx(preprocessing.std),
+            size,
+            3,
+        ]
 
 
 @pytest.mark.long
@@ -260,6 +284,9 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
     result = convert_run(of, tmp_path / "out", "onnx", "safetensors")
     assert any("bessel_j0" in each.message for each in result.problems)
+    assert any("its weights load only with the code that builds it" in each.message for each in result.problems)
+    assert {each.severity for each in result.problems} == {"warning"}
+    assert not result.compared
     assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
 
 
@@ -281,6 +308,13 @@ def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path) -
             write_int8(tmp_path / "int8.onnx", tmp_path / "model.onnx", model, export, samples)
         assert raised.value.problem.field == "int8"
         assert os.listdir(tmp_path) == ["model.onnx"]
+    opened = OnnxSession(tmp_path / "model.onnx")
+    assert opened(torch.tensor([[1.0, 2]])).tolist() == [[3, 3]]
+    assert opened.runtime == f"onnxruntime {onnxruntime.__version__}"
+    with pytest.raises(CannotConvert, match=r"can't be run on \[1, 3\] in onnxruntime: "):
+        opened(torch.ones(1, 3))
+    with pytest.raises(CannotConvert, match="can't be opened in onnxruntime: "):
+        OnnxSession(tmp_path / "none.onnx")
 
 
 def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:
