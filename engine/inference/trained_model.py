@@ -223,13 +223,13 @@ class TrainedModel:
         ]
 
     def _read_pixels(self, image: Bytes | str | Path) -> Bytes:
-        """Read an image file, or add the missing channel dimension to an array. Raises UnreadableImage."""
+        """Read an image file, or return the pixels themselves. Raises UnreadableImage."""
         if isinstance(image, str | Path):
             try:
                 return decode_pixels(read_image(str(image)), self.channels, self.bands)
             except Exception as error:  # decoders raise many errors for broken files
                 raise UnreadableImage(printable(str(image)), describe_failure(error)) from error
-        return image[:, :, None] if image.ndim == 2 else image
+        return image
 
     @property
     def bands(self) -> Bands | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from PIL import Image
 from torch import nn
 
@@ -111,6 +112,10 @@ def test_unreadable_input_is_named(trained: Callable[[str], TrainedRun], tmp_pat
     for without_tiles in (model, make_trained_model("multilabel", nn.Identity())):
         with pytest.raises(ValueError, match="does not look at images in tiles"):
             without_tiles.predict([noise(40, 40)], tile=16)
+    without_images = make_trained_model("point_segmentation", nn.Identity())
+    without_images.preprocessing = structs.replace(without_images.preprocessing, framing="")
+    with pytest.raises(ValueError, match="takes no images; give `outputs` its inputs"):
+        without_images.predict([noise(8, 8)])
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(UnreadableImage, match="it is not a readable image"):
         model.predict([tmp_path / "broken.png"])

@@ -6,13 +6,17 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 from PIL import Image
 
+from engine.contract.inference.evaluation import EVALUATION_FILE
 from engine.contract.inference.messages import DRAWINGS_FILE, ShowRequest, decode_drawings
 from engine.inference.evaluation import bootstrap
-from engine.inference.showing.show import draw_samples
+from engine.inference.showing import show as show_module
+from engine.inference.showing.show import draw_samples, show
 from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
 from engine.runs.evaluations import read_evaluation
@@ -41,6 +45,22 @@ def test_drawings_are_those_of_the_requested_samples(
     ]
     last = len(samples.paths) - 1
     values = {"run": str(run), "checkpoint": "last", "evaluation": str(evaluation), "out": str(tmp_path)}
+    calls: list[tuple[ShowRequest, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        show_module, "run_on_devices", lambda request, folder, report, **options: calls.append((request, options))
+    )
+    request = ShowRequest(samples=(last, 0), devices=("cpu", "cuda:0"), **values)
+    assert show(request, print) == tmp_path / DRAWINGS_FILE
+    ((sent, options),) = calls
+    assert (sent.devices, sent.samples, options["total"]) == (("cpu",), (last, 0), 2)
+    for numbers in ((), (-1,), (0, last + 1)):
+        with pytest.raises(CannotLoad, match=f"The evaluation has {last + 1} samples"):
+            show(structs.replace(request, samples=numbers), print)
+    damaged = Path(shutil.copytree(evaluation, tmp_path / "damaged"))
+    (damaged / EVALUATION_FILE).write_bytes(b"{")
+    with pytest.raises(CannotLoad) as refused:
+        show(structs.replace(request, evaluation=str(damaged)), print)
+    assert [problem.field for problem in refused.value.problems] == ["evaluation"]
     request = ShowRequest(samples=(last, 1, 0), **values)
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)

@@ -66,6 +66,8 @@ def test_images_of_several_sizes_keep_their_order() -> None:
         assert [each.plane.shape for each in found] == sides  # type: ignore[attr-defined]
         assert [np.unique(each.plane).tolist() for each in found] == [[number] for number in classes]  # type: ignore[attr-defined]
         assert [len(each) for each in network.inputs] == expected
+    (gray,) = make_trained_model("segmentation", nn.Identity(), channels=1).predict(images[1][..., 1], tile=16)
+    assert gray.plane.shape == sides[1]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
@@ -159,11 +161,21 @@ def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], TrainedRun]
     assert torch.equal(load(run, "plain").outputs(inputs), expected.outputs(inputs))
     write_checkpoint({"model": [1, 2]}, run.checkpoints / "other.pt")
     write_checkpoint(nn.Linear(2, 3).state_dict(), run.checkpoints / "linear.pt")
-    for name, text in (("other", "holds no model"), ("linear", "is not a checkpoint of the run's model: ")):
+    (run.checkpoints / "torn.pt").write_bytes((run.checkpoints / "last.pt").read_bytes()[:-99])
+    (run.checkpoints / "folder.pt").mkdir()
+    for name, text in (
+        ("folder", "can't be read: Is a directory"),
+        ("torn", "is damaged: "),
+        ("other", "holds no model"),
+        ("linear", "is not a checkpoint of the run's model: "),
+    ):
         with pytest.raises(CannotLoad, match=text) as refused:
             load(run, name)
         assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
     assert refused.value.problems[0].message.endswith('"weight", "bias".')
     run.events_file.unlink()
     with pytest.raises(CannotLoad, match="has not started training"):
+        read_training(run)
+    run.job_file.unlink()
+    with pytest.raises(CannotLoad, match="The job of run can't be read"):
         read_training(run)

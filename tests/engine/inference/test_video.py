@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,11 +61,19 @@ def test_unreadable_source_has_a_reason(tmp_path: Path, name: str, reason: str) 
     assert [is_video(path) for path in ("a.MP4", "camera:0", "a.png")] == [True, True, False]
 
 
+def test_missing_opencv_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(NoVideo, match=r"need OpenCV. Install it with: .*footplate\[video\]"):
+        next(frames("camera:0"))
+
+
 def test_failed_video_leaves_no_file(tmp_path: Path) -> None:
     with suppress(NoVideo), VideoWriter(tmp_path / "video.mp4", RATE) as writer:
         writer.add(np.zeros((48, 64, 3), np.uint8))
         raise NoVideo
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NoVideo, match="can't be written"), VideoWriter(tmp_path / "none/video.mp4", RATE) as writer:
+        writer.add(np.zeros((48, 64, 3), np.uint8))
 
 
 @pytest.mark.parametrize("ending", sorted(VIDEO_EXTENSIONS & {".mp4", ".ts", ".mkv", ".avi"}))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.contract.inference.evaluation import Interval
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import draw_resample_weights, find_intervals, resample
+from engine.inference.evaluation.bootstrap import draw_resample_weights, find_interval, find_intervals, resample
 from engine.inference.evaluation.sample_states import SampleStates, StateRecorder
 from engine.metrics.base import Metric
 from engine.tasks.analysis import MetricValues
@@ -103,6 +103,10 @@ def test_resamples_contain_all_samples_in_the_time(
     found = ({"known": Interval(5, 5, 5), "finite": Interval(3, 3, 3)}, {"class": (Interval(7, 7, 7),)})
     assert find_intervals(values, draws) == found
     assert resample(2, lambda weights: MetricValues({}, {}), fractions.append).resamples == resamples
+    half = np.full(50, np.nan)
+    half[::2] = np.arange(25)
+    assert find_interval(1.0, half) == Interval(1.0, pytest.approx(0.6), pytest.approx(23.4))
+    assert find_interval(1.0, half[1:]) == Interval(1.0)
     single = MetricValues({"x": 1.0}, {"y": (None, 0.5)})
     of_single = find_intervals(single, resample(1, lambda weights: single, fractions.append))
     assert of_single == ({"x": Interval(1.0)}, {"y": (None, Interval(0.5))})

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from torch import nn
 
+from engine.data.datasets.samples import SampleSet
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.sweep import Partition, iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
+from engine.training.dataloaders import get_preprocessing
+from tests.support.clouds import make_clouds
 from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import make_colors
 
@@ -47,6 +51,29 @@ def test_split_is_the_requested_or_the_first_unseen(tmp_path: Path) -> None:
         with pytest.raises(CannotLoad) as refused:
             open_data(model, str(folder), requested)  # type: ignore[arg-type]
         assert [(problem.field, problem.remedy) for problem in refused.value.problems] == [("split", remedy)]
+
+
+def test_channels_and_features_must_be_those_of_the_training(tmp_path: Path) -> None:
+    colors = make_colors(tmp_path / "colors", {"train": 1, "val": 1})
+    for channels in (3, 1):
+        assert len(open_data(build_model(colors, channels=channels), "", "val")) == 3
+    with pytest.raises(CannotLoad, match="images have 3 channels; the model was trained with 4"):
+        open_data(build_model(colors, channels=4), "", "val")
+    clouds = str(make_clouds(tmp_path / "clouds", {"train": 1, "val": 1}))
+    model = make_trained_model("point_segmentation", nn.Identity(), dataset=clouds, model="pointcnn_x1", points=32)
+    splits = model.task.open_splits(model.job)
+    model.classes = splits.classes
+    assert isinstance(splits.train, SampleSet)
+    found = get_preprocessing(model.job, model.task, splits)
+    assert (found.framing, found.features, found.values) == ("", splits.train.features, splits.train.label_values)
+    assert len(found.values) == len(splits.classes) > 0
+    for features, is_accepted in ((splits.train.features, True), ((*splits.train.features, "height"), False)):
+        model.preprocessing = structs.replace(model.preprocessing, framing="", features=features)
+        if is_accepted:
+            assert len(open_data(model, "", "val"))
+            continue
+        with pytest.raises(CannotLoad, match="lack what the model was trained with: height"):
+            open_data(model, "", "val")
 
 
 def test_test_split_that_chose_the_checkpoint_is_reported(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
-from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.evaluation import RESAMPLES_FILE, EvaluateRequest, Resamples
 from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
+from engine.inference.evaluation import evaluate as evaluate_module
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
 from engine.runs.evaluations import SavedEvaluation, read_evaluation, read_evaluations
@@ -57,6 +61,8 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     assert list(measures) == [entry.id for entry in evaluation.entries]
     assert evaluation.resamples == 60
     assert all(each.low is not None for each in evaluation.measures.values())
+    resamples = msgspec.msgpack.decode((saved.folder / RESAMPLES_FILE).read_bytes(), type=Resamples).measures
+    assert {name: len(draws) for name, draws in resamples.items()} == dict.fromkeys(measures, 60)
     samples = saved.read_samples()
     columns = (samples.losses, samples.correct, samples.true, samples.predicted, samples.confidence)
     for column in (samples.paths, samples.splits, samples.indices, *filter(None, columns)):
@@ -73,7 +79,11 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     assert max(message.fraction for message in reported) == 1
 
 
-def test_other_folder_maps_classes_by_name(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
+def test_other_folder_maps_classes_by_name(
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(strftime=lambda form, _: f"at {form[:2]}", gmtime=time.gmtime)
+    monkeypatch.setattr(evaluate_module, "time", clock)
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
@@ -90,6 +100,7 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], TrainedRun],
         "The model does not know 0 new; its samples were left out (5).",
     ]
     complete = evaluate_run(run, split="all")
+    assert (evaluation.id, complete.evaluation.id, complete.folder.name) == ("at %Y-all", *["at %Y-all-2"] * 2)
     samples = complete.read_samples()
     assert list(zip(samples.splits, samples.indices, strict=True)) == [
         (split, index)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from engine.cli.terminal import BAD_REQUEST
+from engine.contract.images import Preprocessing
 from engine.contract.inference.explanation import (
     EXPLANATION_FILE,
     ExplainRequest,
@@ -24,6 +25,7 @@ from engine.contract.inference.explanation import (
     Method,
     decode_explanation,
 )
+from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.data.decoding.view import View
 from engine.inference.explanation.explain import (
@@ -38,11 +40,14 @@ from engine.inference.explanation.explain import (
 from engine.inference.explanation.explainer import Explainer
 from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
+from engine.tasks.registry import TASKS
 from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
+from tests.support.plain_models import make_trained_model, open_shard
 from tests.support.specs import make_worker_spec
+from tests.support.things import make_things
 from tests.support.trained_runs import COUNTING, DATASETS, TrainedRun, train_small_model
 from tests.support.worker_group import Forker
 
@@ -167,6 +172,24 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], TrainedRun], tmp_p
         explain_paths(of, tmp_path / "out", *broken)
 
 
+def test_samples_of_a_custom_task_are_explained(tmp_path: Path) -> None:
+    folder, out = make_things(tmp_path / "things", 4), tmp_path / "out"
+    fields = {"model": str(COUNTING), "model_file_sha256": permit_model_file(COUNTING), "dataset": str(folder)}
+    module = TASKS["custom"].build_model(Job.from_fields(task="custom", **fields), 1, 3)
+    model = make_trained_model("custom", module, size=0, **fields)
+    model.preprocessing = Preprocessing(framing="", mean=(), std=())
+    paths = (str(folder / "images/000.png"), str(folder / "other.png"), str(folder / "images/003.png"))
+    shutil.copy(paths[0], paths[1])
+    out.mkdir()
+    with open_shard(model) as shard:
+        explain_images(ExplainRequest(run="", paths=paths, out=str(out)), model, shard)
+    found = decode_explanation((out / EXPLANATION_FILE).read_bytes())
+    assert "it is not a sample of the run's dataset" in found.images[1].reason
+    drawn = [gray(out / image.maps[0].overlay) for image in found.images if image.maps]
+    assert [each.shape for each in drawn] == [(48, 48, 3)] * 2
+    assert (drawn[0] != drawn[1]).any()
+
+
 def test_images_without_detections_are_explained(
     trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +283,9 @@ def test_heat_is_projected_to_the_pixels_of_the_image() -> None:
     drawn = overlay(image, np.zeros((10, 10), np.float32), is_visible)
     assert drawn[~is_visible].tolist() == [[70] * 3] * int((~is_visible).sum())
     assert (drawn[is_visible] == 200).all()
+    weak, strong = (overlay(image, np.full((10, 10), heat, np.float32), is_visible | True)[0, 0] for heat in (0.25, 1))
+    assert np.abs(strong - 200.0).max() > np.abs(weak - 200.0).max() > 5
+    assert strong[0] > strong[2]
 
 
 @pytest.mark.long

@@ -19,9 +19,11 @@ from msgspec import structs
 from PIL import Image
 
 from engine.contract.inference.prediction import PREDICTED, PredictRequest
+from engine.contract.messages import Progress
 from engine.inference.prediction import joining
 from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
+from engine.system import file_locks
 from tests.engine.cli.terminal import ROOT, command
 from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.trained_runs import TrainedRun
@@ -142,8 +144,15 @@ def test_continuation_survives_torn_line(
             predict(request, print)
     (journal,) = out.glob(".footplate/journal-*.jsonl")
     journal.write_bytes(journal.read_bytes()[:-20])
-    predict(request, print)
+    reported: list[Progress] = []
+    predict(request, reported.append)
     assert rows_of(out) == files
+    assert {message.what for message in reported} >= {"Predicting for the 1 left of 5"}
+    descriptor = file_locks.open_file(out / ".footplate/lock")
+    assert file_locks.try_lock(descriptor)
+    with pytest.raises(CannotLoad, match="Another process is writing predictions"):
+        predict(request, print)
+    os.close(descriptor)
 
 
 @pytest.mark.long

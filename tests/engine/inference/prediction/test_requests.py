@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.contract.events import Planned
+from engine.contract.images import Framing, Preprocessing
 from engine.contract.inference.prediction import PredictRequest
+from engine.contract.job import Job
+from engine.contract.protocol import ENCODE
 from engine.inference import Run
 from engine.inference.prediction.predict import MIN_TILE, predict
 from engine.inference.prediction.sources import list_sources
 from engine.inference.trained_model import CannotLoad
+from engine.runs.folder import create_run
 from engine.tasks.predictions import Labels
 from tests.engine.cli.terminal import footplate
 from tests.support.trained_runs import TrainedRun
@@ -73,7 +79,9 @@ def list_refusals(trained: TrainedRun, out: Path, *paths: str, **fields: Any) ->
     return [(problem.field, problem.message) for problem in found.value.problems]
 
 
-def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Path) -> None:
+def test_request_reports_all_problems(
+    trained: Make, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of, out = trained("classification"), tmp_path / "out"
     (tmp_path / "empty").mkdir()
     values = {"formats": ("coco",), "tile": 4, "overlap": 1.0, "threshold": 2.0}
@@ -86,6 +94,10 @@ def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Pat
     assert problems[-1][1] == f"The folder {tmp_path / 'empty'} holds no image."
     for values in ({"overlap": 0.9, "threshold": 1.0, "max_frames": 0}, {"overlap": 0.0, "threshold": 0.0}):
         assert [field for field, _ in list_refusals(of, out, str(images), "camera:0", **values)] == ["max_frames"]
+    (images / "film.mp4").touch()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "cv2", None)
+        assert list_refusals(of, out, str(images)) == [("paths", "Videos and cameras need OpenCV.")]
     none = str(tmp_path / "none")  # whose problem ends each request
     for values, expected in (
         ({"tile": MIN_TILE, "max_frames": 1}, ["tile", "paths"]),
@@ -93,6 +105,36 @@ def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Pat
     ):
         assert [field for field, _ in list_refusals(of, out, none, **values)] == expected
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "framing", "message"),
+    [
+        ("point_segmentation", "", "holds no point cloud"),
+        ("custom", "", "The run's own task takes a folder."),
+        ("custom", "crop", "There is no file or folder"),
+    ],
+)
+def test_sources_suit_the_model(task: str, framing: Framing, message: str, images: Path, tmp_path: Path) -> None:
+    run = create_run(Job.from_fields(task=task))
+    planned = Planned(
+        epochs=1,
+        steps_per_epoch=1,
+        train_images=1,
+        val_images=1,
+        classes=("a",),
+        image_size=8,
+        parameters=1,
+        trainable_parameters=1,
+        preprocessing=Preprocessing(framing=framing, mean=(), std=()),
+    )
+    run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
+    run.checkpoints.mkdir(exist_ok=True)
+    (run.checkpoints / "last.pt").touch()
+    path = images if task == "point_segmentation" else images / "none"
+    request = PredictRequest(run=str(run.path), checkpoint="last", paths=(str(path),), out=str(tmp_path / "out"))
+    with pytest.raises(CannotLoad, match=message):
+        predict(request, print)
 
 
 def test_existing_files_are_not_overwritten(trained: Make, images: Path, tmp_path: Path) -> None:

@@ -105,9 +105,15 @@ def test_samples_of_evaluations_are_joined(tmp_path: Path) -> None:
         ),
         ReviewedSample(path="0.png", split="train", true=("c",)),
     ]
+    older = Path(shutil.copytree(first, Path(first).with_name("20250101-000000-all"))) / EVALUATION_FILE
+    older.write_bytes(older.read_bytes().replace(b"2026-01-01T", b"2025-01-01T"))
     alone = collect_samples(RunFolder(tmp_path / "run-1"), ())
     assert alone.probabilities == pytest.approx(np.eye(2, 3))
     assert [each.folder for each in alone.evaluations] == [Path(first)]
+    (older.parent / EVALUATION_FILE).write_bytes(b"{")
+    with pytest.raises(CannotLoad) as refused:
+        collect_samples(RunFolder(tmp_path / "run-1"), (str(older.parent),))
+    assert [problem.field for problem in refused.value.problems] == ["evaluations"]
     for number, fields in enumerate(({"classes": "abd"}, {"task": "multilabel"}), 3):
         other = write_evaluation(tmp_path / f"run-{number}", ["val"], **fields)
         with pytest.raises(CannotLoad, match="is of other classes"):
@@ -147,6 +153,10 @@ def test_origin_counts_runs_and_training_samples(tmp_path: Path) -> None:
     for evaluations, runs in (((second, first), 2), ((first, str(tmp_path / "run-1/other" / Path(first).name)), 1)):
         origin = review_run(tmp_path / "run-1", evaluations=evaluations).origin
         assert origin.startswith(f"Predictions of {runs} run{'s' if runs > 1 else ''} for ")
+    third = write_evaluation(tmp_path / "run-3", ["val"])
+    assert review_run(tmp_path / "run-3", evaluations=(second, third)).origin == (
+        "Predictions of 2 runs for 2 samples, none of which was in the training of the run that predicted it."
+    )
 
 
 def test_wrong_labels_are_those_of_held_out_samples(tmp_path: Path) -> None:
