@@ -126,7 +126,7 @@ def test_autotune_compares_medians_after_the_warm_up(
     seconds = iter([each for pair in passes for each in pair])
     monkeypatch.setattr("engine.training.autotune.Rehearsal.time_pass", lambda _: next(seconds))
     monkeypatch.setattr("engine.training.autotune.ENOUGH_S", 1000.0)
-    choice, why = AutotuneResult(SlowWhen(lambda _: False)).choices["memory_format"]
+    choice, why = AutotuneResult(SlowWhen(lambda _: False), steps=150).choices["memory_format"]
     assert choice == "channels_last"
     assert reason in why
     assert next(seconds, None) is None
@@ -171,12 +171,12 @@ def test_autotune_keeps_contiguous_if_channels_last_fails() -> None:
 
 def test_autotune_skips_trials_of_short_runs() -> None:
     model = SlowWhen(lambda _: False)
-    decided = AutotuneResult(model, steps=100)
+    decided = AutotuneResult(model, steps=149)
     assert model.calls == 0
     assert {field: choice for field, (choice, _) in decided.choices.items()} == {
         "precision": "fp32", "memory_format": "contiguous"
     }  # fmt: skip
-    assert "a run of 100 steps is too short" in decided.choices["memory_format"][1]
+    assert "a run of 149 steps is too short" in decided.choices["memory_format"][1]
     other = AutotuneResult(model, memory_format="contiguous", rank=1)
     assert (other.job, other.choices) == (decided.job, {}), "only rank 0 reports"
 
@@ -190,9 +190,13 @@ def test_autotune_keeps_explicit_settings() -> None:
     assert [decided.job.value(name) for name in fields] == ["channels_last", "bf16", "off"]
 
 
-def test_autotune_skips_models_without_convolutions() -> None:
+def test_autotune_skips_models_without_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     decided = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
     assert decided.choices["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
+    assert decided.choices["precision"] == ("fp32", "bf16 is chosen only on GPUs that support it natively")
+    monkeypatch.setattr("engine.training.autotune.find_device_without_bf16", lambda _: "")
+    decided = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
+    assert decided.choices["precision"] == ("bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])

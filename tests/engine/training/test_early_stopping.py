@@ -31,7 +31,7 @@ def test_early_stopping_resumes_with_the_same_metric() -> None:
     after = EarlyStopping(3, ACCURACY)
     after.load_state_dict(before.state_dict())
     assert not after.is_over
-    after.add({"top1": 0.7})
+    after.add({"loss": 0.7})
     assert after.is_over
     assert "not improved on 70.0% for 3 epochs" in after.explanation
     other = EarlyStopping(1, LOSS)

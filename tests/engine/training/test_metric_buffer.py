@@ -95,6 +95,11 @@ def test_step_report_sums_over_all_ranks() -> None:
     end(StepResult(None, None, None))
     assert isinstance(events[-1], StepMetrics)
     assert (events[-1].loss, events[-1].losses) == (3.0, {"box": 1.0, "class": 2.0}), "those of the other rank"
+    count = len(events)
+    for read_now in (False, True):
+        report.on_step_submitted(8, result(1.0), 0.5)
+        report.on_step_end(StepEnd(2, 8, 0.1, report=False, read_now=read_now, record=False, last=False))
+        assert len(events) == count + read_now
     other.bad_step = 5
     for has_checkpoint in (False, True):
         checkpoints += [1] * has_checkpoint

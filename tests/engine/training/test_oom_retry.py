@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from engine.contract.events import Event, Warned
+from engine.contract.events import Chosen, Event, Warned
 from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob, StepResult
 from engine.strategies.single import SingleDevice
+from engine.torch_compat import is_compiled
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, ResilientStep
 from tests.support.dataset_infos import make_classification_objective
@@ -73,6 +74,17 @@ def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
     (warning,) = (event for event in events if isinstance(event, Warned))
     assert warning.code == "out_of_memory"
     assert re.findall(r"[\d,]+", warning.message)[:4] == ["1,234", "2", "3", ","], "step, parts and images"
+
+
+def test_compiling_is_stopped_once() -> None:
+    stepper, events, model = make_stepper(Job.from_fields(batch_size=4))
+    stepper.stop_compiling("of this")
+    assert events == []
+    model._compiled_call_impl = model._call_impl  # as if it were compiled
+    for _ in range(2):
+        stepper.stop_compiling("of this")
+        assert not is_compiled(model)
+    assert events == [Chosen(field="compile", choice="off", why="of this")]
 
 
 def test_step_that_has_updated_the_weights_is_not_repeated() -> None:

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -259,7 +260,7 @@ def hash_block(_: int) -> None:
     ],
 )
 def test_slow_python_of_user_defined_classes_needs_processes(
-    work: Callable[[int], object], loads: int, defined_by_user: bool, expected: bool
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[int], object], loads: int, defined_by_user: bool, expected: bool
 ) -> None:
     class Samples(SampleSet):
         def __len__(self) -> int:
@@ -274,6 +275,11 @@ def test_slow_python_of_user_defined_classes_needs_processes(
 
     Samples.__module__ = "footplate_model_file" if defined_by_user else SampleSet.__module__
     assert should_use_processes(Samples(), loads) == expected
+    if expected:  # a copy of the dataset must fit into the memory
+        monkeypatch.setattr(
+            psutil, "virtual_memory", lambda: SimpleNamespace(available=psutil.Process().memory_info().rss)
+        )
+        assert not should_use_processes(Samples(), loads)
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from engine.contract.events import (
     CheckpointSaved,
     EpochStarted,
     Failed,
+    LogLine,
     PhaseChanged,
     Planned,
     StepMetrics,
@@ -183,6 +184,7 @@ def test_frozen_backbone_moves_later_and_loads_into_torchvision(
     states = [group.checkpoint(name)["model"] for name in ("epoch-1-step-6.pt", "last.pt")]
     moved = [[name for name in backbone if not torch.equal(initial[name], state[name])] for state in states]
     assert moved == [[], [name for name in backbone if not is_statistic(name)]]
+    assert [line.text for line in group.of(LogLine)] == ["All layers are trained from epoch 2 on"]
     (planned,) = group.of(Planned)
     assert (planned.parameters - planned.trainable_parameters, planned.trainable_parameters) == (
         11_176_512,

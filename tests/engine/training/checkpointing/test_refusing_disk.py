@@ -236,6 +236,10 @@ def test_cancelled_final_save_names_the_step_on_the_disk(make_worker: Callable[.
     unsaved = worker.final_save(is_cancelled)
     assert is_cancelled.calls == 3
     assert re.findall(r"step (\d+)", unsaved) == ["12", "6"]
+    without = make_worker()
+    without.make_disk_refuse()
+    without.save(1, top1=0.5)
+    assert "The state after step 6 wasn't saved; last.pt wasn't saved either." in without.final_save(lambda: True)
 
 
 def test_final_save_continues_until_the_disk_accepts(make_worker: Callable[..., Worker]) -> None:
@@ -275,6 +279,8 @@ def test_final_save_uses_the_first_folder_that_accepts(
     assert (content["step"], content["best"], content["best_epoch"]) == (12, {"top1": 0.5}, 2)
     assert content["best_sha256"] == verify_checkpoint(copy / "checkpoints/best.pt")
     assert worker.checkpointer.best_epoch == 2
+    codes = [message.code for message in worker.reporter.sent if isinstance(message, Warned)]
+    assert codes[-3:] == ["unsaved", "not_saved_elsewhere", "saved_elsewhere"]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -315,9 +321,14 @@ def test_save_elsewhere_reports_that_only_the_best_is_saved(make_worker: Callabl
 
 
 def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    last, best = {"model": torch.ones(300)}, {"weight": torch.ones(500)}
+    last, best = {"model": torch.ones(200), "random": [(torch.ones(50),), torch.ones(50)]}, {"weight": torch.ones(500)}
     for free, content in ((3199, last), (3200, last | {"job": FailsWithSystemError(errno.ENOSPC)})):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         with pytest.raises(NotSavedElsewhere):
             save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), content, best)
         assert not list(tmp_path.iterdir())
+    (tmp_path / "run").touch()
+    for folder, reason in (("here", "does not exist"), ("run", "is not a folder"), ("", "already contains run, which")):
+        path = tmp_path / folder if folder != "here" else Path(folder)
+        with pytest.raises(NotSavedElsewhere, match=reason):
+            save_elsewhere(path, RunFolder(tmp_path / "absent/run"), Job(), last, best)
