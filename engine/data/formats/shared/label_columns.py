@@ -403,7 +403,7 @@ def split_labels(cell: str, mark: str) -> tuple[str, ...]:
             listed = json.loads(cell.replace("'", '"'))
         except ValueError:
             listed = cell.strip("[]").split(",")
-        labels = [str(label).strip().strip("'\"") for label in listed] if isinstance(listed, list) else []
+        labels = [str(label).strip().strip("'\"") for label in listed]
     else:
         labels = [label.strip() for label in cell.split(None if mark == " " else mark)]
     return tuple(dict.fromkeys(label for label in labels if label))

@@ -89,7 +89,7 @@ class MaskSample:
         with_gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         have_most_gaps = 2 * with_gaps > len(self.numbers)
         is_any_repeated = len(self.values) < sum(map(len, self.numbers))
-        return len(self.numbers) > 1 and len(self.values) > 1 and have_most_gaps and is_any_repeated
+        return len(self.values) > 1 and have_most_gaps and is_any_repeated
 
 
 def detect_masks(

@@ -54,6 +54,12 @@ def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> Non
     assert images.ambiguous == []
 
 
+def test_lookup_prefers_the_exact_name(tmp_path: Path) -> None:
+    images = make_lookup(tmp_path, "A.jpg", "a.jpg", "a.png")
+    assert images.find("a.jpg") == images.find("a", has_extension=False) == str(tmp_path / "a.jpg")
+    assert images.find("a") is None
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "c/a.jpg", "/data/a.jpg"])
 def test_lookup_does_not_choose_between_images_of_one_name(tmp_path: Path, name: str) -> None:
     images = make_lookup(tmp_path, "x/a.jpg", "y/a.jpg")

@@ -92,29 +92,52 @@ def test_panoptic_image_reads_ids_from_colors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("background", [0, 1])
 def test_numbered_windows_renumber_large_numbers(tmp_path: Path, offset: int, background: int) -> None:
     first = background and offset + 1
-    path = save(tmp_path / "a", [[first, offset + 9, offset + 9, offset + 5], [first] * 4], np.int32)
+    path = save(tmp_path / "a", [[first, offset + 9, offset + 9, offset + 5], [*[first] * 3, -5]], np.int32)
     areas = [int(window.pixels.sum()) for window in read_numbered_windows(path, SIZE)]
-    assert sorted(areas) == sorted([1, 2, *[5] * background])
+    assert sorted(areas) == sorted([1, 2, *[4] * background])
 
 
-def test_outlines_limit_the_total_area(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_of_too_many_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "a", [[1, 70, 300, 400], [0] * 4], np.int32)
+    sources: list[Source] = [PanopticImage(path, [(300, 1, False)]), NumberedMasks([(path, 1)])]
+    for source, most, count in ((sources[0], 5, 1), (sources[1], 4, 4)):
+        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", most)
+        assert len(source.instances(*SIZE)) == count
+        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", most - 1)
+        with pytest.raises(Unfit, match="holds"):
+            source.instances(*SIZE)
+
+
+def test_unreadable_masks_have_no_labels(tmp_path: Path) -> None:
+    path, gone = save(tmp_path / "a", [[1] * 4] * 2), str(tmp_path / "gone.npy")
+    assert NumberedMasks([(gone, 1), (path, 2)]).labels() == [2]
+    assert ClassedMask(gone, path, MaskCode((0, 1)), None).labels() == []
+    assert NumberedLabels(gone, Numbering(10), {}).labels() == []
+
+
+def test_outlines_limit_the_total_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = NumberedMasks([(save(tmp_path / "a", [[1, 2, 1, 2], [2, 1, 2, 1]]), 1)])
     square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.float64)
-    source = Polygons([(3, square), (4, square)])
+    source = Polygons([(3, square), (5, square + 99), (4, square)])
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_PAINTED", 0)
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_LAYERS", 2)
     assert summarize_instances(source) == [(3, 8, False), (4, 8, False)]
+    assert len(masks.instances(*SIZE)) == 2
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_LAYERS", 1)
-    with pytest.raises(Unfit):
-        source.instances(*SIZE)
+    for each in (source, masks):
+        with pytest.raises(Unfit):
+            each.instances(*SIZE)
 
 
-def test_paint_draws_small_instances_over_large_ones() -> None:
+def test_paint_draws_small_instances_over_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Instance(Window(0, 1, np.ones((1, 2), bool)), 5)
     large = Instance(Window(0, 0, np.ones((2, 3), bool)), 6)
     ignored = Instance(Window(1, 3, np.ones((1, 1), bool)), 7, ignored=True)
     numbers, classes = paint([small, large, ignored], *SIZE)
     assert numbers.tolist() == [[1, 2, 2, 0], [1, 1, 1, 3]]
     assert classes.tolist() == [[6, 5, 5, 255], [6, 6, 6, 255]]
+    monkeypatch.setattr("engine.data.formats.shared.instances.MAX_INSTANCES", 2)
+    assert paint([ignored, small, large], *SIZE)[0].tolist() == [[1, 2, 2, 0], [1, 1, 1, 0]]
 
 
 def test_state_of_a_split_changes_with_any_source(tmp_path: Path) -> None:
@@ -122,6 +145,8 @@ def test_state_of_a_split_changes_with_any_source(tmp_path: Path) -> None:
     masks = NumberedMasks([(path, 2)])
     states = [InstanceSplit(["a", "b"], [Outlines([], None), source]).state() for source in (masks, Outlines([], None))]
     states.append(InstanceSplit(["a", "b"], [Outlines([], None), NumberedMasks([(path, 3)])]).state())
-    os.utime(path, ns=(5, 5))
-    states.append(InstanceSplit(["a", "b"], [Outlines([], None), masks]).state())
-    assert len(set(states)) == 4
+    for name, side in (("a", 4), ("a", 9), ("b", 9)):
+        path = save(tmp_path / name, [[1] * side] * 2)
+        os.utime(path, ns=(5, 5))
+        states.append(InstanceSplit(["a", "b"], [Outlines([], None), NumberedMasks([(path, 2)])]).state())
+    assert len(set(states)) == 6

@@ -79,6 +79,9 @@ def rows(head: str, *cells: str) -> str:
         pytest.param("labels.csv", rows("file,class", *"xxxyyy") + "a.png,y\nb.png,x\n",
                      {"b": "x", "c": "x", "d": "y", "e": "y", "f": "y"}, ["several classes: a.png"],
                      id="rows that disagree"),
+        pytest.param("labels.csv", rows("file,labels", *"xxxyyy") + "a.png,y\n",
+                     {name: {"x"} if name in "bc" else {"x", "y"} if name == "a" else {"y"} for name in NAMES}, [],
+                     id="one image of several labels"),
         pytest.param("labels.csv", rows("file,class", *"xxyyxy") + "images/a.png,x\n",
                      dict(zip(NAMES, "xxyyxy", strict=True)), [], id="one image under two names"),
         pytest.param("labels.csv", rows("file,sea,sky", "1,0", "0,1") + "x/c.png,1,0\ny/c.png,0,1\n",
@@ -316,6 +319,15 @@ def test_table_of_a_few_of_the_images_is_doubtful(tmp_path: Path) -> None:
     assert recognize(str(tmp_path), val_fraction=0.3, seed=0).format == "imagefolder"
 
 
+@pytest.mark.parametrize(
+    ("names", "count"), [(("a", "b"), 0), (("a",), 1), (("a", "b", "x", "y"), 0), (("a", "b", "x", "y", "z"), 1)]
+)
+def test_table_is_doubtful_if_it_names_other_images(tmp_path: Path, names: tuple[str, ...], count: int) -> None:
+    rows = "".join(f"{name}.png,{number % 2}\n" for number, name in enumerate(names))
+    (detection,) = detections(write(tmp_path, "labels.csv", f"file,label\n{rows}"))
+    assert len(detection.against) == count
+
+
 def test_table_of_splits_is_no_table_of_labels(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png {number % 3}\n" for number, name in enumerate(NAMES))
     assert detections(write(tmp_path, "list_eval_partition.txt", rows)) == []
@@ -548,6 +560,10 @@ def test_tables_of_different_splits_are_joined(
     found = read_once(FORMAT, write_tables(tmp_path, **by_name), "classes")
     assert {name: len(split.files) for name, split in found.splits.items()} == splits
     assert [name for name in unused if name in messages(found)] == unused
+    evidence = " ".join(detections(tmp_path)[0].evidence)
+    assert {f"{name}.csv" for name in by_name if f"{name}.csv" in evidence} == {f"{name}.csv" for name in by_name} - {
+        *unused
+    }
     assert [name for name in by_name if name in messages(found).split(" not used: ")[-1] and not unused] == []
 
 

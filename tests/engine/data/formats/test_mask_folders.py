@@ -263,7 +263,17 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
     }
 
 
-def test_values_with_gaps_may_be_classes() -> None:
-    assert warn_about_numbers(MaskSample(numbers=[[1, 2], [1, 2]])) == []
-    (problem,) = warn_about_numbers(MaskSample(numbers=[[2, 5], [5]]))
-    assert "gaps" in problem.message
+@pytest.mark.parametrize(
+    ("numbers", "are_classes"),
+    [
+        ([[2, 5], [5]], True),
+        ([[1, 2], [1, 2]], False),
+        ([[5], [5]], False),
+        ([[2, 5], [3]], False),
+        ([[2, 5], [1, 2]], False),
+    ],
+)
+def test_repeated_values_with_gaps_may_be_classes(numbers: list[list[int]], are_classes: bool) -> None:
+    sample = MaskSample(numbers=numbers)
+    problems = warn_about_numbers(sample)
+    assert (sample.are_classes, any("gaps" in problem.message for problem in problems)) == (are_classes, are_classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,19 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
     (tmp_path / "voc/labels.txt").write_text("ground\nthing\n")
     content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
     assert (content.classes, content.code) == ((), None)
+    (tmp_path / "voc/labels.txt").unlink()
+    photo, mask = tmp_path / "voc/JPEGImages/2008_000008.jpg", tmp_path / "voc/SegmentationClass/2008_000008.png"
+    save_mask(mask, np.full((64, 96), 21, np.uint8))  # the value of no class
+    assert read(voc_masks.FORMAT, tmp_path / "voc", "masks").classes == ()
+    save_mask(mask, np.full((64, 96), 20, np.uint8))
+    assert read(voc_masks.FORMAT, tmp_path / "voc", "masks").classes == VOC_CLASSES
+    for name in "xyz":  # then only half of the names are like those of VOC
+        shutil.copy(photo, photo.with_stem(name))
+        shutil.copy(mask, mask.with_stem(name))
+    assert read(voc_masks.FORMAT, tmp_path / "voc", "masks").classes == ()
+    for path in tmp_path.glob("voc/SegmentationClass/*"):
+        TRUTH.images[0].save(path)
+    assert detect(voc_masks.FORMAT, tmp_path / "voc") == []
 
 
 def test_read_voc_masks_ignores_lists_without_training_images(tmp_path: Path) -> None:
@@ -71,6 +85,12 @@ def test_read_voc_masks_ignores_lists_without_training_images(tmp_path: Path) ->
         content = read(voc_masks.FORMAT, tmp_path, kind)
         assert (content.problems, [*content.splits]) == ([], [""])
         assert {Path(path).stem for path in content.splits[""].files} == {image.name for image in TRUTH.images}
+    names = [image.name for image in TRUTH.images]
+    (tmp_path / "ImageSets/Segmentation/trainval.txt").write_text("\n".join([*names, *names]))
+    splits = read(voc_masks.FORMAT, tmp_path, "masks").splits
+    assert {split: [Path(path).stem for path in each.files] for split, each in splits.items()} == {
+        split: [image.name for image in images] for split, images in BY_SPLIT.items()
+    }
 
 
 def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -> None:

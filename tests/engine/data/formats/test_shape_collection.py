@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.contract.problems import errors
@@ -14,8 +16,10 @@ from engine.data.formats.shared.json_files import (
     Fault,
     find_json_files,
     find_words,
+    parse_file,
     parse_items,
     read_first_items,
+    read_head,
     read_json_bytes,
     sample_json,
     sample_lists,
@@ -35,6 +39,7 @@ from engine.data.formats.shared.shapes import (
     rename_classes,
 )
 from engine.data.formats.tree import Tree, split_of_path
+from engine.system.regular_files import UnusableFile
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,7 @@ def test_read_json_bytes_converts_every_encoding(tmp_path: Path, encoding: str) 
 
 def test_read_json_bytes_counts_lines_over_all_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.json_files.CHUNK_BYTES", 4)
-    (tmp_path / "a.json").write_bytes(b'[1,\n2,\n3,\n"\xff"]')
+    (tmp_path / "a.json").write_bytes('[1,é\n2,\n3,\n"'.encode() + b'\xff"]')
     with pytest.raises(Unfit, match="line 4 "):
         read_json_bytes(str(tmp_path / "a.json"))
 
@@ -100,6 +105,12 @@ def test_find_words_finds_a_word_between_two_chunks(tmp_path: Path, monkeypatch:
     assert find_words(str(tmp_path / "a.json"), (b'"abc"', b'"def"', b'"ghi"')) == {b'"abc"', b'"def"'}
     assert sample_json(str(tmp_path / "a.json"), (b'"abc"', b'"def"')) == {"abc": 1, "def": 2}
     assert sample_json(str(tmp_path / "a.json"), (b'"abc"', b'"ghi"')) is None
+    for most, failure in ((20, nullcontext()), (19, pytest.raises(UnusableFile, match="has 20 bytes"))):
+        monkeypatch.setattr("engine.data.formats.shared.json_files.MAX_TABLE_BYTES", most)
+        with failure:
+            find_words(str(tmp_path / "a.json"), (b'"abc"',))
+    (tmp_path / "a.json").write_text('{"abc": "torn')
+    assert sample_json(str(tmp_path / "a.json"), (b'"abc"',)) is None
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, 11, 30, 1000])
@@ -129,10 +140,14 @@ def test_items_from_stops_after_a_count(count: int, items: list[object]) -> None
 
 
 def test_json_files_are_sorted_by_size(tmp_path: Path) -> None:
-    for name, length in (("b.json", 5), ("a.json", 9), ("c.json", 9), ("x/d.json", 1)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name, length in (("b.json", 5), ("a.json", 9), ("c.json", 9), ("x/y/z/d.json", 1), ("x/y/z/w/e.json", 1)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(" " * length)
-    assert find_json_files(Tree(str(tmp_path))) == {"": ["a.json", "c.json", "b.json"], "x": ["x/d.json"]}
+    (tmp_path / "0.json").symlink_to("gone")
+    assert find_json_files(Tree(str(tmp_path))) == {
+        "": ["a.json", "c.json", "b.json", "0.json"], "x/y/z": ["x/y/z/d.json"],
+    }  # fmt: skip
+    assert read_head(str(tmp_path / "0.json")) == ""
 
 
 def test_entry_faults_are_counted_by_kind() -> None:
@@ -159,6 +174,9 @@ def test_read_json_reports_invalid_files(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(Unfit, match="not valid JSON"):
         read_json(str(path))
+    path.write_text("3")
+    with pytest.raises(Unfit, match="its content is missing"):
+        parse_file(str(path), msgspec.json.Decoder(list[int]))
 
 
 def test_likely_first_prefers_files_in_few_folders() -> None:
@@ -277,6 +295,7 @@ def test_detected_kinds_begin_with_the_most_detailed(outlines: bool, boxes: bool
         ([{"shapes": ["rectangle"], "tags": ["x", "y"]}], ("boxes labels", 3, ())),
         ([{"shapes": [], "tags": ["x"]}], ("classes labels", 3, ())),
         ([{"shapes": []}, *[{"other": 1}] * 2], ("boxes", 2, ("2 of 3 ",))),
+        ([{"shapes": []}, {"other": 1}], ("boxes", 3, ())),
         ([{"shapes": []}] * 30 + [{"shapes": ["polygon"]}] + [{"shapes": []}] * 9, ("instances boxes", 3, ())),
         ([{"other": 1}], None),
     ],
@@ -367,9 +386,11 @@ def test_convert_warns_of_too_many_instances(monkeypatch: pytest.MonkeyPatch) ->
     triangle = make_polygon_shape("cat", [(0, 0), (4, 0), (0, 4)])
     assert triangle is not None
     images = [ShapedImage(f"{count}.png", [triangle] * count) for count in (2, 3)]
+    images.append(ShapedImage("box.png", [make_box_shape("cat", 1, 2, 3, 4)]))
     content = convert("instances", {"": images}, [])
-    assert names_in([problem.message for problem in content.problems]) == ["3.png"]
-    assert [source.labels() for source in content.splits[""].sources] == [[0, 0], [0, 0, 0]]
+    without_outline, crowd = (problem.message for problem in content.problems)
+    assert ("1 object without an outline, in box.png" in without_outline, names_in([crowd])) == (True, ["3.png"])
+    assert [source.labels() for source in content.splits[""].sources] == [[0, 0], [0, 0, 0], []]
 
 
 def test_rename_classes_renames_shapes_and_tags() -> None:

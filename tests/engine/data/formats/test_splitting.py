@@ -149,3 +149,11 @@ def test_label_images_are_a_majority_of_the_clear_ones(tmp_path: Path) -> None:
         are_label_images(paths) for paths in ([mask, *photos], [mask, mask, photos[0]], [mask, plain], [plain], [])
     ]
     assert votes == [False, True, True, None, None]
+    with Image.open(photos[0]) as photo:
+        photo.convert("P").save(tmp_path / "palette.png")
+        photo.convert("RGBA").save(tmp_path / "transparent.png")
+    save(tmp_path / "gray.png", np.full((9, 9, 3), 7))
+    save(tmp_path / "dots.png", np.random.default_rng(0).integers(0, 2, (40, 40)))
+    save(tmp_path / "ramp.png", np.repeat(np.arange(100), 90).reshape(90, 100))
+    names = ("palette", "transparent", "gray", "dots", "ramp")
+    assert [are_label_images([str(tmp_path / f"{name}.png")]) for name in names] == [True, False, True, False, False]

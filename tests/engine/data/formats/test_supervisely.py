@@ -70,7 +70,7 @@ def test_supervisely_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phr
 def test_supervisely_polygons_have_holes(tmp_path: Path) -> None:
     outer = [[10, 10], [30, 10], [30, 30], [10, 30]]
     holes = [[[x, 12], [x + 4, 12], [x + 4, 16], [x, 16]] for x in (12, 20)]
-    put(tmp_path, thing("polygon", outer, holes))
+    put(tmp_path, thing(None, outer, holes))
     split = read_once(tmp_path, "instances").splits[""]
     (instance,) = split.sources[0].instances(60, 80)
     assert instance.area == 20 * 20 - 2 * 4 * 4

@@ -102,6 +102,8 @@ def test_find_tables_searches_two_levels(tmp_path: Path) -> None:
     for name in ("a.csv", "x/b.tsv", "x/y/c.jsonl", "x/y/z/d.csv", "Sample_Submission.csv", "x/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    for number in range(201):  # one too many for tables
+        (tmp_path / f"{number}.txt").touch()
     assert list(find_tables(Tree(str(tmp_path)))) == [("", "a.csv"), ("x", "b.tsv"), ("x/y", "c.jsonl")]
 
 
@@ -124,6 +126,8 @@ def test_profile_counts_cells_and_blanks(tmp_path: Path) -> None:
         ("image,mask,label\na.png,m.png,cat\n", None),
         ("label,image_id,id\ncat,a,3\n", 2),
         ("label,size\ncat,3\n", None),
+        ("file,note,label\na.png,,cat\n", 0),
+        ("label,shown\ncat,a.png\ndog,\n", 1),
     ],
 )
 def test_file_column_is_found_by_cells_or_name(tmp_path: Path, text: str, column: int | None) -> None:
@@ -139,6 +143,10 @@ def lines(head: str, *cells: str) -> str:
     [
         (lines("file,tags", '"a,b"', "a"), [(None, 1, ",")]),
         (lines("file,tags", "a;b", "a", "c"), [(None, 1, ";")]),
+        (lines("file,tags", "a|b", "a", "c"), [(None, 1, "|")]),
+        (lines("file,kfold,x_1,id", "1,3,7", "2,4,8", "1,3,7"), []),
+        (lines("file,is_valid,label", "maybe,x", "no,y"), [(None, 2, "")]),
+        (lines("file,site", *(f"s{number}" for number in range(20))), []),
         (lines("file,tags", "['a', 'b']", "['a']"), [(None, 1, "[")]),
         (lines("file,set,label", "blue,x", "red,y"), [(None, 2, "")]),
         (lines("file,set,label", "train,x", "test,y"), [(1, 2, "")]),
@@ -163,7 +171,15 @@ def test_label_columns_are_found_by_name_and_cells(
 
 
 @pytest.mark.parametrize(
-    ("cells", "count"), [([[1, 2, 3, 4], [5], [1]], 1), ([[1, 2, 3, 4], [5, 6, 7, 8]], 0), ([[0, 1, 1], [1, 0, 0]], 0)]
+    ("cells", "count"),
+    [
+        ([[1, 2, 3, 4], [5], [1]], 1),
+        ([[1, 2, 3, 4], [5, 6, 7, 8]], 0),
+        ([[0, 1, 1], [1, 0, 0]], 0),
+        ([[1, 2, 3, 4]], 1),
+        ([[1, 2], [2, 1], [1, 3]], 1),
+        ([[number, 100 + number] for number in range(6)], 0),
+    ],
 )
 def test_lists_of_numbers_may_be_labels(tmp_path: Path, cells: list[list[int]], count: int) -> None:
     each = table(tmp_path, "a.json", json.dumps({f"{number}.png": cell for number, cell in enumerate(cells)}))

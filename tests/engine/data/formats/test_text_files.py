@@ -177,7 +177,7 @@ def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:
     unused, repeated, shared = (each.message for each in check_pairs(Tree(str(tmp_path)), splits))
     (in_folder,) = check_pairs(Tree(str(touch(tmp_path, "x/d.png"))), {"train": [*pairs.values()][:1]})
     assert [len(each) > 1 for each in in_folder.message.rpartition(", in ")[2].split(", ")] == [True, True]
-    assert "1 image in no split: c.png" in unused
+    assert "1 image in no split: c.png, in the dataset's folder" in unused
     assert "1 image in several splits: b.png" in repeated
     assert "1 annotation file of several images, such as a.txt of a.png, a.jpg" in shared
 
@@ -189,6 +189,10 @@ def test_text_windows_begin_at_characters(tmp_path: Path, encoding: str) -> None
     windows = list(iterate_text_windows(str(file), count=5, length=80))
     assert len(windows) == 5
     assert all(set(window.lstrip("\ufeff")) <= set('{"images": [0123456789,]}') for window in windows)
+    file.write_text("x" * 100)
+    assert next(iterate_text_windows(str(file), count=5, length=80)) == "x" * 100
+    file.unlink()
+    assert list(iterate_text_windows(str(file))) == []
 
 
 def paths(pairs: list[Pair]) -> list[str]:
@@ -227,7 +231,8 @@ def test_read_annotated_reports_pairs_and_unused_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "confidence"), [(0, Confidence.CERTAIN), (1, Confidence.CERTAIN), (2, Confidence.LIKELY), (6, None)]
+    ("bad", "confidence"),
+    [(0, Confidence.CERTAIN), (1, Confidence.CERTAIN), (2, Confidence.LIKELY), (5, Confidence.LIKELY), (6, None)],
 )
 def test_detect_texts_depends_on_usable_files(tmp_path: Path, bad: int, confidence: Confidence | None) -> None:
     names = [f"labels/{number}.txt" for number in range(10)]
@@ -236,6 +241,8 @@ def test_detect_texts_depends_on_usable_files(tmp_path: Path, bad: int, confiden
     touch(tmp_path, "a.png", *[f"labels/empty{number}.txt" for number in range(20)])
     found = detect_texts(Tree(str(tmp_path)), frozenset(), parse_words, ("boxes",), "lines")
     assert [each.confidence for each in found] == ([] if confidence is None else [confidence])
+    (tmp_path / "a.png").unlink()
+    assert detect_texts(Tree(str(tmp_path)), frozenset(), parse_words, ("boxes",), "lines") == []
 
 
 def test_describe_folders_begins_with_the_largest() -> None:

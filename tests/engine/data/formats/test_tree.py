@@ -17,8 +17,9 @@ def tree(folder: Path, *files: str) -> Tree:
 
 
 def test_splits_prefer_the_usual_names(tmp_path: Path) -> None:
-    found = tree(tmp_path, "TRAIN2017/a", "train/a", "Valid/a", "testing/a", "x/train/a").splits()
-    assert found == {"train": "train", "val": "Valid", "test": "testing"}
+    found = tree(tmp_path, "TRAIN2017/a", "train/a", "Valid/a", "testing/a", "x/train/a")
+    assert found.named(("x", "valid", "y", "train")) == ["x", "Valid", "train"]
+    assert found.splits() == {"train": "train", "val": "Valid", "test": "testing"}
 
 
 def test_walk_visits_a_linked_folder_once(tmp_path: Path) -> None:

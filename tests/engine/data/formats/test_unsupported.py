@@ -93,6 +93,8 @@ def test_unsupported_masks_of_videos(tmp_path: Path, title: str, name: str, base
     found = recognize(str(tmp_path), val_fraction=0.3, seed=0, kinds=("masks",))
     assert found.train is None
     assert "videos" in found.problems[0].remedy
+    write(tmp_path / base / "Annotations/a.xml", b"")
+    assert title not in [detection.variant for detection in FORMAT.detect(Tree(str(tmp_path)))]
 
 
 def test_unsupported_run_lengths_of_kaggle(tmp_path: Path) -> None:
@@ -157,6 +159,7 @@ RECORD = (8).to_bytes(8, "little")
         ({"a/b.tfrec": RECORD + bytes(16)}, [Confidence.CERTAIN]),
         ({"pets.record": RECORD + bytes(16)}, [Confidence.CERTAIN]),
         ({"x/notes": RECORD + bytes(16)}, []),
+        ({"x/notes": b"text", "y/data_batch_1": b"\x80\x02"}, [Confidence.CERTAIN]),
         ({"a/1.png": b"", "b/x.h5": b"\x89HDF"}, [Confidence.WEAK]),
         ({"b/x.h5": b"\x89HDF"}, [Confidence.CERTAIN]),
         ({"a.csv": b"id,rle\n1,1 2 3 4\n2,\n3,-1\n"}, [Confidence.LIKELY]),
@@ -174,6 +177,7 @@ def test_unsupported_files_are_recognized_by_their_content(
 @pytest.mark.parametrize(("member", "count"), [("a.png", 1), ("a.txt", 0)])
 def test_packed_images_next_to_others_are_reported(tmp_path: Path, member: str, count: int) -> None:
     (tmp_path / "b.png").touch()
+    (tmp_path / "0.tar").write_bytes(b"torn")
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         info = tarfile.TarInfo(member)
         info.size = 3

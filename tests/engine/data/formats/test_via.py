@@ -139,7 +139,7 @@ def test_rectangles_may_be_in_fractions(tmp_path: Path, shape: dict[str, Any]) -
 def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path, mark: str) -> None:
     via.write(TRUTH, tmp_path, "csv")
     path = tmp_path / "via_region_data.csv"
-    path.write_text(mark + path.read_text().replace('""name""', "name", 1))
+    path.write_text(mark + path.read_text().replace('""name""', "name", 1).replace("filename", "FileName", 1))
     content = read(FORMAT, tmp_path, "boxes")
     assert sum(map(len, list_boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
     assert "img_1.png" in content.problems[0].message

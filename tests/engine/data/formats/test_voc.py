@@ -225,11 +225,12 @@ def test_voc_detection_reads_several_files(tmp_path: Path) -> None:
 
 def test_voc_detection_doubts_files_of_mixed_formats(tmp_path: Path) -> None:
     write_folder(tmp_path, {"a": OBJECT.format("")})
-    for number in range(3):
+    found = []
+    for number in range(2):
         text(tmp_path / f"Annotations/x{number}.xml", "<project/>")
-    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert detection.confidence == Confidence.LIKELY
-    assert detection.against == ("3 of 4 XML files of another format",)
+        found += FORMAT.detect(Tree(str(tmp_path)))
+    assert [each.confidence for each in found] == [Confidence.CERTAIN, Confidence.LIKELY]
+    assert [each.against for each in found] == [(), ("2 of 3 XML files of another format",)]
 
 
 def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:

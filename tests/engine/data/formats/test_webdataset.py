@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
 import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
@@ -57,11 +59,12 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     image, other = map(encode_png, TRUTH.images[:2])
     members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
+    members |= {"d.png": b"", "d.cls": b"0"}
     write(tmp_path / "x-0.tar", members)
     found = read_once(FORMAT, tmp_path, "classes")
     assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}
     assert [Path(file).read_bytes() for file in found.splits[""].files] == [image, other]
-    assert "1 sample without an image" in found.problems[0].message
+    assert "2 samples without an image" in found.problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -72,20 +75,20 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
         ({"a.cls": b"1"}, None),
         ({"a.json": b'{"label": true}', "b.json": b'{"label": []}', "c.json": b"{torn"}, None),
         ({"a.json": b'{"label": true}', "b.json": b'{"label": false}'}, None),
-        ({"a.json": b'{"labels": ["x", "y"]}', "b.json": b'{"label": 3}'}, ("labels",)),
+        ({"a.json": b'{"labels": ["x", "y"]}', "b.json": b'{"cls": 3}'}, ("labels",)),
     ],
 )
 def test_webdataset_needs_classes_of_half_the_images(
     tmp_path: Path, labels: dict[str, bytes], kinds: tuple[str, ...] | None
 ) -> None:
     image = encode_png(TRUTH.images[0])
-    members = {f"{name}.png": image for name in "abc"} | labels
+    members = {f"{name}.png": image for name in "abcd"} | labels
     write(tmp_path / "x-0.tar", dict(sorted(members.items())))
     assert [each.kinds for each in FORMAT.detect(Tree(str(tmp_path)))] == ([] if kinds is None else [kinds])
 
 
 def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
-    for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tar")):
+    for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tgz")):
         write(tmp_path / f"{name}.{extension}", {f"{name}.png": encode_png(TRUTH.images[0]), f"{name}.cls": b"1"})
     found = list_annotations_by_split(read_once(FORMAT, tmp_path, "classes"))
     assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
@@ -151,6 +154,35 @@ def test_unpacking_needs_space_for_all_archives(tmp_path: Path, monkeypatch: pyt
         unpack_once(list(map(str, archives)), lambda folder: None)
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_unpacking_leaves_the_folder_of_a_faster_process(tmp_path: Path, cache: Path, is_complete: bool) -> None:
+    archive = write(tmp_path / "a.tar", {})
+
+    def be_slow(partial: Path) -> None:
+        folder = partial.parent / partial.name.split("-")[1]
+        folder.mkdir()
+        (folder / ("complete" if is_complete else "torn")).touch()
+
+    with nullcontext() if is_complete else pytest.raises(OSError, match="not empty"):
+        unpack_once([str(archive)], be_slow)
+    (folder,) = (cache / "unpacked").iterdir()
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "failure"), [(errno.ENOTSUP, nullcontext()), (errno.EIO, pytest.raises(OSError, match="no locks"))]
+)
+def test_unpacking_does_without_locks_that_are_not_supported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, failure: AbstractContextManager[object]
+) -> None:
+    def refuse(_path: Path, _timeout_s: float) -> AbstractContextManager[None]:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr("engine.data.formats.shared.unpacking.locked", refuse)
+    with failure:
+        assert unpack_once([str(write(tmp_path / "a.tar", {}))], lambda folder: None).is_dir()
+
+
 def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(b"1")
@@ -171,7 +203,8 @@ def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None
         ("", b"\xff\xd8\xff", "0000007.jpg"),
         ("b.bin", b"\x89PNG", "b.png"),
         ("..", b"GIF89a", "0000007.gif"),
-        ("taken.png", b"", "0000007-taken.png"),
+        ("Taken.png", b"", "0000007-Taken.png"),
+        ("x" * 99 + ".png", b"", "x" * 80 + ".png"),
     ],
 )
 def test_file_name_of_an_image_in_an_archive(name: str, content: bytes, expected: str) -> None:

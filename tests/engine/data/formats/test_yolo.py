@@ -123,6 +123,7 @@ def test_yolo_without_objects_needs_data_yaml(tmp_path: Path) -> None:
     text(root / "data.yaml", YAML)
     detection = detect_once(FORMAT, root)
     assert (detection.confidence, len(detection.against)) == (Confidence.LIKELY, 1)
+    assert detection.evidence[0] == "data.yaml with 1 class"
 
 
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:

@@ -55,9 +55,22 @@ def test_keypoints_have_two_or_three_values(tmp_path: Path, shape: str, expected
     assert find_definition(make_tree(tmp_path, data_yaml=f"nc: 1\nkpt_shape: {shape}\n")).keypoint_shape == expected
 
 
-def test_names_need_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", ["{cat: x, dog: y}", "{100000: cat}", "{0: [cat]}", "{0: &a [cat], 1: *a}", "[[cat]]"]
+)
+def test_names_need_numbers(tmp_path: Path, names: str) -> None:
     with pytest.raises(UnusableFile):
-        find_definition(make_tree(tmp_path, data_yaml="names: {cat: x, dog: y}\n"))
+        find_definition(make_tree(tmp_path, data_yaml=f"names: {names}\n"))
+
+
+def test_definition_is_in_the_most_likely_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("gone")
+    found = make_tree(tmp_path, obj_data="names = obj.names\n", obj_names="owl\n")
+    assert find_definition(found).file == ""
+    found = make_tree(tmp_path, b_yaml="names: [cat", c_yaml="names: [cat]\n", data_yaml="nc: &n 2\nk: *n\n")
+    definition = find_definition(found)
+    assert (definition.file, definition.names) == ("data.yaml", ["class 0", "class 1"])
+    assert [problem.message.split()[0] for problem in definition.problems] == ["c.yaml"]
 
 
 def test_file_with_splits_is_chosen(tmp_path: Path) -> None:
@@ -86,6 +99,8 @@ def test_darknet_takes_the_first_path_of_a_split(tmp_path: Path) -> None:
 def test_resolve_keeps_the_folder_of_the_split(tmp_path: Path, entry: str, split: str, path: str | None) -> None:
     (tmp_path / "images/train").mkdir(parents=True)
     assert resolve(Tree(str(tmp_path)), entry, "", split=split) == path
+    (tmp_path / "more").mkdir()
+    assert resolve(Tree(str(tmp_path / "images")), "../more", "") == "../more"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +182,7 @@ QUAD = "0 0.1 0.1 0.5 0.1 0.5 0.5 0.1 0.5\n"
     [
         ([LINE], "boxes"),
         ([TRIANGLE + LINE, TRIANGLE], "instances boxes"),
-        ([TRIANGLE, LINE * 1, LINE], "boxes instances"),
+        ([TRIANGLE, LINE], "boxes instances"),
         ([QUAD], "boxes instances"),
         ([QUAD + TRIANGLE], "instances boxes"),
     ],
