@@ -46,6 +46,11 @@ def test_catalogue_file_is_complete() -> None:
         "hed_encoder",
         "bdcn",
         "pointcnn_x2",
+        "fasterrcnn_resnet50_fpn",
+        "rtdetrv2_r18",
+        "deimv2_pico",
+        "mask2former_swin_t_semantic",
+        "eomt_s",
     ],
 )
 def test_shipped_model_facts_are_current(name: str) -> None:

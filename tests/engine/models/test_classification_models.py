@@ -69,6 +69,11 @@ def test_models_train_on_gray_images(name: str) -> None:
         assert outputs_of(model, 1, size).shape == (2, 7)
 
 
+def test_minimum_sizes_are_those_of_the_architecture() -> None:
+    smallest = {"mnist_cnn": 12, "alexnet": 63, "vit_l_16": 16, "swin_v2_t": 32, "timm:vit_small_patch16_224": 16}
+    assert {name: classification_models.get_min_image_size(name) for name in smallest} == smallest
+
+
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_checkpoint_loads_in_torchvision(name: str) -> None:
     size = classification_models.get_default_image_size(name)
@@ -138,8 +143,9 @@ def test_mnist_cnn_accepts_any_size(size: int, channels: int) -> None:
 def test_mnist_cnn_is_deterministic() -> None:
     kinds = {type(module) for module in MnistCnn().modules()}
     assert kinds == {MnistCnn, nn.Conv2d, nn.Linear, nn.AdaptiveMaxPool2d}
-    images = torch.rand(1, 64, 24, 24)
-    assert torch.equal(MnistCnn().pool(images), nn.functional.max_pool2d(images, 2))
+    images, model = torch.rand(2, 1, 28, 28), MnistCnn()
+    features = nn.functional.max_pool2d(model.conv2(model.conv1(images).relu()).relu(), 2)
+    torch.testing.assert_close(model(images), model.fc2(model.fc1(features.flatten(1)).relu()))
 
 
 @pytest.mark.parametrize(
@@ -349,6 +355,10 @@ def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
         ("build_model = 3\n", r"has no function build_model"),
         ("def build_model():\n    pass\n", r"fails in build_model: TypeError"),
         ("def build_model(n):\n    return 1 / 0\n", r"net.py, line 2, fails in build_model: ZeroDivisionError"),
+        (
+            "def build_model(n):\n    return f(n)\n\ndef f(n):\n    return 1 / 0\n",
+            r"net.py, line 5, fails in build_model",
+        ),
         ("def build_model(n):\n    pass\n", r"returned nothing, not a model"),
         ("def build_model(n):\n    return [n]\n", r"returned a list, not a model"),
         (
@@ -373,6 +383,8 @@ def test_model_file_needs_consent_to_run(tmp_path: Path, sha256: str) -> None:
     with pytest.raises(TaskError, match="you have not allowed to run"):
         TASK.build_model(Job.from_fields(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
     assert not mark.exists()
+    with pytest.raises(TaskError, match=r"gone\.py can't be read \(No such file or directory\)"):
+        TASK.build_model(Job.from_fields(model=str(tmp_path / "gone.py"), model_file_sha256=sha256), 6, 3)
 
 
 @pytest.mark.parametrize(("dropout", "depth"), [(0.375, 0.25), (0.0, 0.0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -16,6 +17,7 @@ import pytest
 
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching
 from engine.contract.weights import Weights, cached_path, find_weights, hub_cache, torch_cache
+from engine.models import fetch
 from tests.support.weights_server import Fault, WeightsServer
 
 CONTENT = bytes(range(256)) * 4096
@@ -155,6 +157,26 @@ def test_full_disk_names_folder_and_remedy(serve: Callable[..., WeightsServer], 
     message = read_cause(weights, preexec_fn=small)
     assert f"{cached_path(weights).parent} is full" in message
     assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in message
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "remedy"),
+    [
+        (errno.EDQUOT, "is full", "Free some space there, or set TORCH_HOME"),
+        (errno.EROFS, "can't be written (", "Get write permission there, or set TORCH_HOME"),
+        (errno.EACCES, "can't be written (", "Get write permission there, or set TORCH_HOME"),
+        (errno.EIO, "could not be downloaded (", "Try again. Train from scratch"),
+    ],
+)
+def test_write_errors_have_remedies(monkeypatch: pytest.MonkeyPatch, code: int, message: str, remedy: str) -> None:
+    def fail(*_: object, **_options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fetch, "urlopen", fail)
+    with pytest.raises(fetch.CannotFetch) as raised:
+        fetch.fetch(Weights(url=f"http://127.0.0.1:9/{NAME}"), print)
+    assert message in raised.value.message
+    assert raised.value.remedy.startswith(remedy)
 
 
 def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 from torchvision.ops import box_convert
 
+from engine.catalogue import DESCRIBED_CLASSES
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import EXTRA_MODULES, load_builtin_catalogue
 from engine.contract.idle_fields import find_idle_fields
@@ -17,8 +19,14 @@ from engine.contract.job import Job
 from engine.contract.recipes import collect_facts, load_recipes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
+from engine.models.hugging_face.hub_model import crop_masks
 from engine.models.hugging_face.variants import MODELS
-from engine.models.tensor_detector import DETECTION_VALUES, FINE_MASK_SIDE, adapt_to_image_sizes
+from engine.models.tensor_detector import (
+    DETECTION_VALUES,
+    FINE_MASK_SIDE,
+    adapt_to_image_sizes,
+    load_and_mark_heads,
+)
 from engine.models.torchvision_detectors import convert_instance_targets
 from engine.models.weights import InitialWeights, read_file
 from engine.tasks.detection.objects import read_detections
@@ -163,8 +171,9 @@ def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.T
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.eval()
-    parts = [slice(0, 1), slice(1, 2)]
+    parts, state = [slice(0, 1), slice(1, 2)], torch.get_rng_state()
     apart = sum(model(images[rows], targets[rows]).sum(0) for rows in parts)
+    assert torch.equal(torch.get_rng_state(), state)
     torch.testing.assert_close(apart, model(images, targets).sum(0), rtol=1e-5, atol=2e-5)
     units = sum(model.loss_units(targets[rows]) for rows in (*parts, slice(2, 2)))
     torch.testing.assert_close(units, model.loss_units(targets))
@@ -195,6 +204,12 @@ def test_detections_are_those_of_transformers(name: str, images: torch.Tensor) -
         torch.testing.assert_close(row[:, 4], each["scores"])
         torch.testing.assert_close(row[:, :4], each["boxes"].clamp(0, SIDE), rtol=1e-4, atol=1e-3)
         assert row[:, 5].tolist() == each["labels"].tolist()
+    with torch.no_grad():
+        detected = model.detect(images)
+    for row, each, logits in zip(found, detected, outputs.logits, strict=True):
+        assert torch.equal(each["labels"], logits.argmax(1) + 1)
+        torch.testing.assert_close(each["scores"], logits.sigmoid().amax(1))
+        torch.testing.assert_close(each["boxes"][each["scores"].argmax()], row[0, :4])
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -208,12 +223,35 @@ def test_instances_have_masks_in_their_boxes(name: str, images: torch.Tensor) ->
     assert found[..., DETECTION_VALUES:].min() >= 0
     assert found[..., DETECTION_VALUES:].max() <= 1
     assert found[..., :4].max() <= SIDE
+    with torch.no_grad():
+        outputs, detected = model.call_library(images), model.detect(images)
+    is_rf_detr = name == "tiny_rfdetr_masks"
+    logits = outputs.logits if is_rf_detr else outputs.class_queries_logits
+    class_scores = logits.sigmoid() if is_rf_detr else logits.softmax(-1)[..., :-1]
+    logits = outputs.pred_masks if is_rf_detr else outputs.masks_queries_logits
+    masks = functional.interpolate(logits, (SIDE, SIDE), mode="bilinear").sigmoid()
+    for image in range(2):
+        best, number = class_scores[image].flatten().max(0)
+        query, number = divmod(int(number), class_scores.shape[-1])
+        row, mask = found[image, 0], masks[image, query]
+        assert row[5] == number
+        assert torch.equal(detected[image]["labels"], class_scores[image].argmax(1) + 1)
+        torch.testing.assert_close(detected[image]["scores"], class_scores[image].amax(1))
+        torch.testing.assert_close(detected[image]["boxes"][query], row[:4])
+        if not is_rf_detr:
+            rows, columns = (mask >= 0.5).nonzero().T
+            box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1] if len(rows) else [0] * 4
+            assert row[:4].tolist() == box
+            best = best * (mask[mask >= 0.5].mean() if len(rows) else 0)
+        torch.testing.assert_close(row[4], best)
+        source = logits[image, query].sigmoid() if is_rf_detr else mask
+        cropped = crop_masks(source[None], row[None, :4], (SIDE, SIDE), FINE_MASK_SIDE)
+        torch.testing.assert_close(row[None, DETECTION_VALUES:], cropped)
 
 
 def test_cropped_masks_are_those_of_the_image_again() -> None:
     rows, columns = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
     disc = ((rows - 50) ** 2 + (columns - 70) ** 2 < 30**2)[None]
-    from engine.models.hugging_face.hub_model import crop_masks
     from engine.models.hugging_face.segmenters import compute_boxes
 
     boxes = compute_boxes(disc)
@@ -290,8 +328,13 @@ def test_positions_of_another_image_size_are_interpolated() -> None:
     saved, model = build("tiny_eomt"), build("tiny_eomt")
     model.adapt_to_size("x", 96)
     saved.adapt_to_size("x", 64)
+    rows = torch.arange(4.0).repeat_interleave(4)
+    saved.embeddings.position_embeddings.weight.data.copy_(rows[:, None])
     model.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
-    assert model.embeddings.position_embeddings.weight.shape == (36, 48)
+    positions = model.embeddings.position_embeddings.weight.detach().unflatten(0, (6, 6))
+    assert positions.shape == (6, 6, 48)
+    torch.testing.assert_close(positions, positions[:, :1, :1].expand_as(positions))
+    assert (positions[1:] > positions[:-1]).all()
     assert model.eval()(torch.rand(1, 3, 96, 96)).shape[0] == 1
     same = build("tiny_eomt")
     same.adapt_to_size("x", 64)
@@ -402,6 +445,24 @@ def test_models_have_the_published_number_of_parameters() -> None:
     assert entries.keys() == PUBLISHED.keys()
     for name, entry in entries.items():
         assert entry.parameters / 1e6 == pytest.approx(PUBLISHED[name], rel=0.08), name
+        info = MODELS[name].describe_model(DESCRIBED_CLASSES)
+        for field in ("title", "family", "image_size", "weights", "published", "own_loss", "extra"):
+            assert getattr(info, field) == getattr(entry, field), (name, field)
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone"),
+    [
+        ("tiny_dfine", ("model.backbone.",)),
+        ("tiny_mask2former", ("model.pixel_level_module.encoder.",)),
+        ("tiny_eomt_pixels", ("embeddings.", "layers.")),
+    ],
+)
+def test_all_modules_outside_the_backbone_are_heads(name: str, backbone: tuple[str, ...]) -> None:
+    model = load_and_mark_heads(build(name).eval(), Job.from_fields(model=name, freeze_epochs=1))
+    assert model.training
+    frozen = {parameter for parameter, each in model.named_parameters() if not each.requires_grad}
+    assert frozen == {parameter for parameter, _ in model.named_parameters() if parameter.startswith(backbone)}
 
 
 def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,17 +14,22 @@ from torch import nn
 from torchvision import models
 
 from engine.contract.job import Job
-from engine.models.base import TaskError
+from engine.contract.options import option
+from engine.contract.weights import Weights
+from engine.models import registry
+from engine.models.base import Model, TaskError
 from engine.models.blocks import list_blocks
 from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
-from engine.models.registry import MODELS, get_image_size, get_statistics, mark_heads
+from engine.models.registry import MODELS, build_external, get_image_size, get_statistics, mark_heads
 from engine.models.weights import (
     InitialWeights,
     create_torchvision_source,
     format_published_accuracy,
     load,
     read_file,
+    read_initial,
 )
+from engine.system.plugins import Registry
 
 
 class Net(nn.Module):
@@ -106,6 +113,43 @@ def test_torchvision_describes_its_weights() -> None:
     source = create_torchvision_source(weights)
     assert (source.bytes, source.crop, source.license) == (46_830_453, 0.875, "")
     assert format_published_accuracy(weights) == "ImageNet 69.8% top-1, torchvision"
+    masks = models.get_model_weights("maskrcnn_resnet50_fpn").DEFAULT
+    assert (create_torchvision_source(masks).crop, format_published_accuracy(masks)) == (
+        Weights().crop,
+        "COCO 34.6 mask AP, torchvision",
+    )
+    swag = models.RegNet_Y_16GF_Weights.IMAGENET1K_SWAG_E2E_V1
+    assert create_torchvision_source(swag).license == "cc-by-nc-4.0"
+
+
+def test_weights_file_takes_precedence_over_pretrained_weights(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
+    given = Job.from_fields(model="resnet18", pretrained=True, weights_file=str(tmp_path))
+    initial = read_initial(given, "ResNet-18")
+    assert initial is not None
+    assert (list(initial.state), initial.field, initial.source) == (["a"], "weights_file", str(tmp_path))
+    assert read_initial(Job.from_fields(), "ResNet-18") is None
+
+
+class Options(msgspec.Struct, frozen=True):
+    width: Annotated[int, option("Width", "The number of channels.", ge=2)] = 3
+
+
+def test_model_of_a_plugin_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(classes: int, channels: int, options: Options) -> object:
+        return Net(channels, classes) if options.width == 3 else options.width // (options.width - 5)
+
+    mine = Model("Mine", "classification", build, options=Options)  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "MODELS", Registry("footplate.models", {"mine": mine}, MODELS._accept))
+    assert build_external(Job.from_fields(model="mine"), 7, 3).head[0].out_features == 7  # type: ignore[index]
+    for width, field, message in (
+        (1, "options.width", "2"),
+        (5, "model", "The model Mine of the package  can't be built: ZeroDivisionError: "),
+        (6, "model", "is a int, not a torch.nn.Module"),
+    ):
+        with pytest.raises(TaskError, match=message) as refused:
+            build_external(Job.from_fields(model="mine", options={"width": width}), 7, 3)
+        assert refused.value.field == field
 
 
 def test_blocks_are_items_with_several_layers() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.models import PretrainedCfg
 
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import cached_path
+from engine.contract.weights import Weights, cached_path
 from engine.models import timm_models
 from engine.models.base import TaskError
+from engine.models.encoders import IMAGENET
 from engine.models.meta_device import build_on_meta
 from engine.models.model_surgery import find_head
 from engine.tasks.registry import TASKS
@@ -62,6 +65,30 @@ def test_weights_have_the_source_of_their_tag(monkeypatch: pytest.MonkeyPatch) -
     assert [weights.repository for weights in found.values()][:2] == ["timm/resnet18.a1_in1k", "timm/resnet18.tv_in1k"]
 
 
+def test_weights_sources_have_the_facts_that_timm_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = {
+        "a.x": PretrainedCfg(hf_hub_id="timm/a@v2", license="mit", crop_pct=1.2),
+        "b": PretrainedCfg(url="https://example.org/b.pth", license="unknown", crop_pct=0.875),
+    }
+    monkeypatch.setattr(timm_models, "list_tags", lambda: {"a": ("x",), "b": ("",), "c": ("",)})
+    monkeypatch.setattr(timm, "get_pretrained_cfg", configs.get)
+    assert timm_models.list_weights() == {
+        "a.x": Weights(repository="timm/a", revision="v2", license="mit", crop=1.0),
+        "b.": Weights(url="https://example.org/b.pth", crop=0.875),
+    }
+
+
+def test_tags_begin_with_that_of_the_default_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["resnet18", "botnet50ts_256", "test_vit"]
+    monkeypatch.setattr(timm, "list_models", lambda: names)
+    tags = timm_models.list_tags()
+    assert list(tags) == ["resnet18", "test_vit"]  # timm has no weights of the other
+    for name, (default, *others) in tags.items():
+        assert default == timm.get_pretrained_cfg(name).tag
+        assert {f"{name}.{tag}" for tag in (default, *others)} == set(timm.list_pretrained(name))
+        assert default not in others
+
+
 def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     plain = timm.create_model("test_resnet", num_classes=4, in_chans=3)
     save_file(plain.state_dict(), tmp_path / "weights.safetensors")
@@ -102,8 +129,11 @@ def test_position_embeddings_are_resampled() -> None:
     expected = timm.create_model(
         "test_vit", pretrained=True, img_size=96, pretrained_cfg_overlay={"state_dict": plain.state_dict()}
     )
-    inputs = torch.rand(2, 3, 96, 96)
+    inputs, level = torch.rand(2, 3, 96, 96), logging.getLogger("timm").level
     torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), expected.eval()(inputs))
+    assert logging.getLogger("timm").level == level != logging.ERROR
+    unknown = Job.from_fields(model="timm:no_such_net")
+    assert (TASK.get_image_size(unknown), TASK.get_normalization(unknown, 3)) == (224, IMAGENET)
 
 
 def test_weights_tag_is_respected() -> None:

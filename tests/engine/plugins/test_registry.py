@@ -11,7 +11,11 @@ import pytest
 from engine.contract.catalogue import Measure
 from engine.data.formats import registry as formats
 from engine.metrics import registry as metrics
+from engine.models.base import Model
+from engine.models.registry import MODELS
 from engine.system.plugins import Registry, UnusablePluginError, fingerprint, installed_versions, plugin_packages
+from engine.tasks.base import Task
+from engine.tasks.registry import TASKS
 from tests.support import images
 from tests.support.installed import install
 
@@ -133,6 +137,33 @@ MASKS, CLASSES = (AddedMetric("", (task,), 1, None, None) for task in ("segmenta
     assert known.left_out == []
     assert metrics.find_plugin_metrics("segmentation", taken) == {}
     assert [each.name for each in known.left_out] == ["top1"]
+
+
+def test_unusable_models_and_tasks_are_skipped(site: Path) -> None:
+    code = """
+from engine.models.base import Model
+from engine.tasks.classification.task import Classification
+MODEL = Model("Net", "classification", build=lambda classes, channels: None)
+WITH_OPTIONS = MODEL._replace(options=int)
+"""
+    points = {
+        "footplate.models": {
+            "net": "nets:MODEL", "timm:net": "nets:MODEL", "net.py": "nets:MODEL", "loads": "json:loads", "more": "nets:WITH_OPTIONS",
+        },
+        "footplate.tasks": {"classification": "nets:Classification", "other": "nets:Classification", "loads": "json:loads"},
+    }  # fmt: skip
+    install(site, "nets", points, nets=code)
+    models: Registry[Model] = Registry("footplate.models", {}, MODELS._accept)
+    assert models.load_plugins().keys() == {"net"}
+    assert {each.name for each in models.left_out} == {"timm:net", "net.py", "loads", "more"}
+    tasks: Registry[Task] = Registry("footplate.tasks", {}, TASKS._accept)
+    assert {name: type(task).__name__ for name, task in tasks.load_plugins().items()} == {
+        "classification": "Classification"
+    }
+    assert {each.name: each.reason for each in tasks.left_out} == {
+        "other": "the id of its entry is “classification”",
+        "loads": "it is a function, not a subclass of Task of engine.tasks.base",
+    }
 
 
 def test_failing_plugin_format_is_skipped(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

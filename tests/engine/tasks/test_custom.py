@@ -223,6 +223,8 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         ("marks.sum(1, keepdim=True)", "marks.sum()[None, None]", r"returns a tensor of \[1, 1\]; expected a tensor of \[2"),
         ("[:, 0]", "", r"mine\.py: loss returns a tensor of \[2, 1\]; expected one loss per sample, \[2\]"),
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
+        (".float()], 1)", ".float()], 1)[:, 0]", r"mine\.py: measure returns a tensor of \[2\]; expected one row per sample"),
+        ("class Counting(CustomTask)", "class Other(CustomTask): pass\n\n\nclass Counting(CustomTask)", "has more than one class derived"),
         (", (outputs.round() == targets).float()], 1)", "], 1)", "summarize returns 1 values for 2 metrics"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
         ("return CountedImages(folder, rows[val_count:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
@@ -328,6 +330,9 @@ def test_inspection_lists_files_without_problems(things: Path) -> None:
 def test_as_image_converts_any_input() -> None:
     assert convert_to_image(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
     assert convert_to_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
+    assert convert_to_image(np.array([[[0.0]], [[1.0]], [[2.0]]])).tolist() == [[[0, 128, 255]]]
+    image = np.zeros((3, 3, 3), np.uint8)
+    assert convert_to_image(image) is image
     stretched = convert_to_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
     two_channels = convert_to_image(np.array([[[-1.0, -0.6, 1.0]], [[5.0, 9.0, 8.0]]]))

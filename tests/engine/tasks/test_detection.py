@@ -15,6 +15,7 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from engine.contract.job import Job
 from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.drawing import draw_boxes
 from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names
@@ -162,8 +163,35 @@ def test_detector_on_encoder_normalizes_other_channels_by_the_average() -> None:
 
 @pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
 def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
-    model: Any = build_on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
-    assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
+    for name in ("fasterrcnn", FROZEN):
+        model: Any = build_on_meta(lambda name=name: BOXES.build_model(job(model=name, image_size=size), 3, 3))
+        assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
+
+
+@pytest.mark.parametrize(
+    ("name", "strides", "anchors"),
+    [
+        ("fasterrcnn", [8, 16, 32, 64], [8, 8 * 2**0.5]),
+        ("maskrcnn", [4, 8, 16, 32, 64], [4, 4 * 2**0.5]),
+        ("retinanet", [8, 16, 32, 64, 128], [8, 8 * 2 ** (1 / 3), 8 * 2 ** (2 / 3)]),
+        ("fcos", [8, 16, 32, 64, 128], [8]),
+    ],
+)
+def test_pyramids_of_detectors_begin_at_their_stride(name: str, strides: list[int], anchors: list[float]) -> None:
+    model: Any = build_on_meta(lambda: pyramid_detectors.construct(name, "resnet18", 1 + len(CLASSES), 3, 200))
+    levels = model.backbone(torch.zeros(1, 3, 256, 256, device="meta")).values()
+    assert [256 // level.shape[-1] for level in levels] == strides
+    assert {level.shape[1] for level in levels} == {128}
+    generator = model.rpn.anchor_generator if "rcnn" in name else model.anchor_generator
+    assert generator.sizes[0] == pytest.approx(anchors)
+    if "rcnn" in name:
+        pooler = model.roi_heads.box_roi_pool
+        assert (pooler.featmap_names, pooler.output_size) == (["0", "1", "2", "3"][: len(strides) - 1], (7, 7))
+        assert model.roi_heads.box_predictor.cls_score.out_features == 1 + len(CLASSES)
+        tops = [model.rpn._pre_nms_top_n, model.rpn._post_nms_top_n]
+        assert [(top["training"], top["testing"]) for top in tops] == [(1000, 1000), (1000, 300)]
+    if name == "maskrcnn":
+        assert model.roi_heads.mask_predictor.mask_fcn_logits.out_channels == 1 + len(CLASSES)
 
 
 def test_detectors_cannot_be_split() -> None:
@@ -322,17 +350,19 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = BOXES.create_objective(job(), DatasetInfo(CLASSES))
     targets = torch.cat([make_target_boxes(), make_target_boxes()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
-    shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
+    shifted = [([4.0, 15, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
     outputs = torch.cat([make_perfect_outputs(right), make_perfect_outputs(right[:1]), make_perfect_outputs(shifted)])
     total: Any = compute_on_ranks(objective, outputs, targets, ranks)
     found = total.compute()
     assert found.keys() == {measure.id for measure in BOXES.entry.metrics}
     # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first image with a score
-    # of 0.9, wrongly in the second with the same, and in the third with an overlap of 28 / 34; class 0 has only an ignored one.
+    # of 0.9, wrongly in the second with the same, and in the third with an overlap of 25 / 34; class 0 has only an ignored one.
     assert total.per_class()["AP50"] == (None, pytest.approx(51 / 101), pytest.approx((51 + 50 * 2 / 3) / 101))
     assert found["ap50"] == pytest.approx(np.mean([51 / 101, (51 + 50 * 2 / 3) / 101]))
-    assert found["ap75"] == found["ap50"]
-    assert found["map"] < found["ap50"]
+    assert found["ap75"] == pytest.approx(51 / 101)
+    all_thresholds = (51 + 50 / 3) / 101  # the mean over five thresholds with the third detection, and five without it
+    assert total.per_class()["AP"] == (None, pytest.approx(51 / 101), pytest.approx(all_thresholds))
+    assert found["map"] == pytest.approx(np.mean([51 / 101, all_thresholds]))
     assert objective.create_metric().compute() == {}
 
 
@@ -349,6 +379,12 @@ def test_masks_and_boxes_are_matched_separately() -> None:
         assert measures.compute()["mask_ap50"] == pytest.approx(expected)
         assert measures.compute()["box_map"] == pytest.approx(1)
         assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * expected - 1), pytest.approx(1))
+    by_size: Any = objective.create_analysis(CLASSES).create_metrics(1.0)["objects"]
+    by_size.update(make_perfect_outputs(boxes, masks=full), targets)  # with 684 and 1,200 visible pixels
+    assert by_size.counters[2:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
+    assert {size: by_size.compute()[f"ap50_{size}"] for size in ("small", "medium")} == pytest.approx(
+        {"small": 1, "medium": 1}
+    )
 
 
 def test_detections_in_ignored_objects_do_not_count() -> None:
@@ -358,9 +394,13 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     measures = objective.create_metric()
     measures.update(make_perfect_outputs(here, masks=masks), make_masks()[:1])
     # Small parts of the ignored object with the highest scores. If they counted as wrong, they would lower the precision.
-    detections = make_perfect_outputs([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
-    detections[0, :2, 4] = 0.99
-    measures.update(detections, make_masks()[1:])
+    detections = make_perfect_outputs(
+        [([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1), ([40, 41, 50, 50], 1)], masks=masks
+    )
+    detections[0, :3, 4] = 0.99
+    targets = make_masks()[1:]
+    targets[0, 0, 40:60, 40:60], targets[0, 0, 40:60, 5:15] = 2, 3
+    measures.update(detections, targets)
     assert measures.compute()["box_map"] == pytest.approx(1)
     assert measures.compute()["mask_ap50"] == pytest.approx(1)
 
@@ -373,11 +413,13 @@ def test_objects_are_drawn_and_summarized() -> None:
     assert truth.legend == (0, 1, 2)
     assert [entry.name for entry in objective.legend] == list(CLASSES)
     assert (truth.image[6, 4:30] != 40).any()
-    found = make_perfect_outputs([([4.0, 6, 30, 40], 2)])[0]
+    found = make_perfect_outputs([([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)])[0]
+    found[1, 4] = 0.4
     drawing = objective.show_prediction(image, found)
     assert (drawing.text, drawing.legend) == ("1 ring", (2,))
+    assert (drawing.image == draw_boxes(image, np.array([[4.0, 6, 30, 40]]), [2], ["ring 90%"])).all()
     found[0, 4] = 0.2
-    assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 20%"
+    assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 40%"
     assert objective.show_truth(image, make_target_boxes()[1]).text == "nothing"
 
     assert MASKS.create_objective(job(), DatasetInfo(CLASSES)).show_truth(image, make_masks()[0]).legend == (1, 2)
@@ -394,6 +436,12 @@ def test_objects_are_drawn_and_summarized() -> None:
     )
     assert (drawing.image[20, 10] != 40).any()
     assert (drawing.image[45, 45] == 40).all()
+    found = make_perfect_outputs([([4.0, 6, 30, 40], 0), ([20.0, 20, 60, 50], 0)], masks=torch.ones(2, 28, 28))[0]
+    both = objective.show_prediction(image, found).image
+    assert (both[30, 25] == drawing.image[20, 10]).all(), "the best detection is on top"
+    assert (both[45, 45] != both[30, 25]).any()
+    found[1, 4], found[0, 4] = 0.3, 0.2
+    assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 30%"
 
 
 def test_catalogue_lists_every_detector() -> None:

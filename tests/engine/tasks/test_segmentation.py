@@ -157,6 +157,13 @@ def test_focal_loss_matches_the_paper() -> None:
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)
 
 
+def test_dice_loss_averages_the_classes_of_an_image() -> None:
+    objective = TASK.create_objective(Job.from_fields(task="segmentation", loss="dice"), make_dataset_info(3))
+    losses = objective.loss(torch.zeros(1, 3, 1, 5), torch.tensor([[[0, 0, 0, 1, NO_CLASS]]]))
+    by_class = [1 - (2 * 3 / 3 + 1) / (4 / 3 + 3 + 1), 1 - (2 * 1 / 3 + 1) / (4 / 3 + 1 + 1)]
+    assert losses.tolist() == pytest.approx([np.mean(by_class)])
+
+
 @pytest.mark.parametrize(("model", "channels"), [("unet", 3), ("unet", 1), ("lraspp_mobilenet_v3_large", 3)])
 def test_weights_load_in_the_plain_library(model: str, channels: int) -> None:
     job = Job.from_fields(task="segmentation", model=model, encoder="resnet18", image_size=64)

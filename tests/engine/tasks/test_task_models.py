@@ -55,6 +55,7 @@ def build(given: Job, channels: int = 3) -> nn.Module:
         (INSTANCES, {"model": "maskrcnn", "encoder": "tu-vit_tiny_patch16_224"}, "encoder", "can't use"),
         (INSTANCES, {"model": "maskrcnn", "encoder": "vgg11", "pretrained": True}, "pretrained", "of the encoder vgg11"),
         (POINTS, {"model": "pointcnn_1"}, "model", "Did you mean “pointcnn_x1”"),
+        (POINTS, {"model": "pointcnn_x1", "pretrained": True}, "pretrained", "no pretrained weights for point clouds"),
     ],
 )  # fmt: skip
 def test_unbuildable_model_is_a_field_problem(task: str, fields: dict[str, Any], field: str, message: str) -> None:
@@ -99,12 +100,20 @@ def test_model_on_encoder_loads_a_file_of_the_full_model(task: str, model: str, 
     assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
 
 
-@pytest.mark.parametrize(("task", "model", "other"), [(*ON_ENCODER[0], "hed"), (*ON_ENCODER[1], "hourglass_mtl")])
+@pytest.mark.parametrize(
+    ("task", "model", "other"),
+    [(*ON_ENCODER[0], "hed"), (*ON_ENCODER[1], "hourglass_mtl"), (BOXES, "fcos", "fcos_resnet50_fpn")],
+)
 def test_normalization_follows_the_encoder_of_models_that_have_one(task: str, model: str, other: str) -> None:
     lite = job(task, model=model, encoder="tu-tf_efficientnet_lite0")
     for channels in (1, 3, 5):
         assert TASKS[task].get_normalization(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
     assert TASKS[task].get_normalization(lite.with_fields(model=other), 3) == IMAGENET
+
+
+def test_normalization_of_ssd_follows_its_weights() -> None:
+    means, deviations = TASKS[BOXES].get_normalization(job(BOXES, model="ssd300_vgg16"), 3)
+    assert [255 * each for each in (*means, *deviations)] == pytest.approx([123, 117, 104, 1, 1, 1], abs=0.01)
 
 
 def test_normalization_of_a_model_for_gray_images_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,5 +141,8 @@ def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: st
     objective = TASKS[task].create_objective(valid_job, make_dataset_info(3))
     inputs = torch.rand(2, *TASKS[task].get_example_shape(valid_job, channels))
     assert objective.loss(build(valid_job, channels)(inputs), objective.create_blank_targets(inputs)).shape == (2,)
+    if task in (EDGES, POINTS):
+        with pytest.raises(TaskError, match=r"no module named head|can't determine the head"):
+            build(valid_job.with_fields(freeze_epochs=1), channels)
     with pytest.raises(TaskError, match=message):
         build(given(invalid), channels)

@@ -101,6 +101,8 @@ def test_matches_are_one_to_one() -> None:
     found[:] = 0
     found[103, 20:180] = 1  # the tolerance is 2.1 px
     assert count_matches(found, [drawn])[50, MATCHED_PREDICTED] == 0
+    found, drawn = (np.pad(each, ((20, 20), (0, 120))) for each in (found, drawn))  # the diagonal is 400 px
+    assert count_matches(found, [drawn])[50, MATCHED_PREDICTED] == 160
 
 
 def test_scores_match_their_definitions() -> None:

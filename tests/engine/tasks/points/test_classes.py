@@ -14,7 +14,7 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
 from engine.tasks.points.classes import PointCode, label_classes
 from engine.tasks.points.formats import FORMAT
-from tests.support.clouds import make_scene, write_las, write_ply, write_table
+from tests.support.clouds import make_scene, write_las, write_ply, write_room, write_table
 
 
 def read(folder: Path) -> Content:
@@ -124,6 +124,8 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
         ([2, 64], "las", ("ground", "class 64"), []),
         ([0], "las", (), ["error"]),
         ([-1, 3], "ply", (), ["error", "warning"]),
+        ([*range(300, 554)], "ply", tuple(f"class {label}" for label in range(300, 554)), []),
+        ([*range(300, 555)], "ply", (), ["error"]),
     ],
 )
 def test_problems_of_labels_are_reported_with_the_classes(
@@ -131,6 +133,24 @@ def test_problems_of_labels_are_reported_with_the_classes(
 ) -> None:
     content = write_clouds(tmp_path, labels, ending)
     assert (content.classes, [problem.severity for problem in content.problems]) == (names, fields)
+
+
+def test_names_need_the_same_source_for_all_clouds(tmp_path: Path) -> None:
+    write_clouds(tmp_path / "las", [2, 6])
+    write_ply(tmp_path / "las/c.ply", make_scene(0, 20)[0], label=np.repeat([2, 6], 10).astype(np.int32))
+    assert read(tmp_path / "las").classes == ("class 2", "class 6")
+    write_room(tmp_path / "rooms/hall_1", {"floor_1": make_scene(0, 20)[0], "wall_1": make_scene(1, 20)[0]})
+    write_ply(tmp_path / "rooms/c.ply", make_scene(0, 20)[0], label=np.repeat([2, 6], 10).astype(np.int32))
+    assert read(tmp_path / "rooms").classes == ("class 1", "class 2", "class 6")
+    for name in "ab":
+        path = tmp_path / f"scans/{name}_xyz_intensity_rgb.txt"
+        write_table(path, make_scene(0, 20)[0], np.full((20, 4), 9))
+        path.with_suffix(".labels").write_text("1\n2\n" * 10)
+    content = read(tmp_path / "scans")
+    assert (len(content.classes), "Label 0" in str(content.problems)) == (8, False)
+    (tmp_path / "las/classes.txt").write_text("".join(f"class {number}\n" for number in range(300)))
+    (problem,) = read(tmp_path / "las").problems
+    assert "300 classes" in problem.message
 
 
 def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:

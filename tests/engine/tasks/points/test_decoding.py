@@ -18,7 +18,7 @@ from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks.points.classes import label_classes
-from engine.tasks.points.decoding import las, pcd, tables, velodyne
+from engine.tasks.points.decoding import las, pcd, ply, tables, velodyne
 from engine.tasks.points.decoding.clouds import count_labels, is_cloud, is_upright, read_cloud, read_head
 from engine.tasks.points.decoding.fields import find_fields
 from engine.tasks.points.formats import FORMAT, PointSplit
@@ -84,12 +84,14 @@ def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.parent.mkdir(exist_ok=True)
     WRITERS[name](path, places, classes)
     at_once = read_cloud(str(path), ())
-    for module in (las, pcd, tables, velodyne):
+    for module in (las, pcd, ply, tables, velodyne):
         monkeypatch.setattr(module, "CHUNK_POINTS", 7)
     in_parts = read_cloud(str(path), ())
     assert in_parts.rows.tolist() == at_once.rows.tolist() == [*range(60)]
     np.testing.assert_array_equal(in_parts.labels, at_once.labels)
     np.testing.assert_array_equal(in_parts.positions, at_once.positions)
+    np.testing.assert_allclose(in_parts.positions, places - (places.min(0) + places.max(0)) / 2, atol=2e-3)
+    assert [each.tolist() for each in count_labels(str(path))] == [[0, 1], [30, 30]]
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
@@ -180,6 +182,10 @@ def test_points_without_values_in_parts_of_a_file(tmp_path: Path, monkeypatch: p
     cloud = read_cloud(str(path), ("intensity",))
     assert (cloud.rows.tolist(), cloud.labels.tolist()) == ([0, 2, 3], [0, -1, 1])
     assert (cloud.features.tolist(), cloud.positions[:, 0].tolist()) == ([[0], [7], [1]], [-3, 1, 3])
+    for text, with_labels, reason in (("x y z\nnan 1 2\n", False, "no points"), ("x y z\n1 2 3\n", True, "no label")):
+        path.write_text(text)
+        with pytest.raises(Unfit, match=f"has {reason}|have {reason}"):
+            read_cloud(str(path), (), with_labels=with_labels)
     assert [is_upright(name) for name in ("a.las", "a.LAZ", "a.bin", "a.ply")] == [True, True, True, False]
 
 
@@ -259,10 +265,15 @@ def test_ply_without_end_of_header_names_the_reason(
         read_head(str(path))
 
 
-@pytest.mark.parametrize("ending", ["ply", "las", "xyz"])
+@pytest.mark.parametrize("ending", ["ply", "las", "xyz", "mesh"])
 def test_empty_and_foreign_files_are_refused(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
-    reasons = {"ply": "it is not a PLY file", "las": "it is not a LAS file", "xyz": "it is not a table of points"}
+    reasons = {
+        "ply": "it is not a PLY file",
+        "mesh": "it is not a PLY file",
+        "las": "it is not a LAS file",
+        "xyz": "it is not a table of points",
+    }
     for content, reason in ((b"", "it is empty"), (b"\0other" * 100, reasons[ending])):
         path.write_bytes(content)
         with pytest.raises(Unfit, match=reason):
@@ -361,7 +372,8 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
     np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), rtol=1e-5)
     assert cloud.labels.tolist() == classes.tolist()
     assert cloud.features.tolist() == colors.tolist()
-    assert ("no names of columns" in messages(content)) == (name == "xyz rgb label")
+    guess = f"2 tables have no names of columns (a.{ending}); they are read as x, y, z, red, green, blue, label."
+    assert (guess in messages(content)) == (name == "xyz rgb label")
     assert read_head(split.files[0]).points == 300
 
 
@@ -379,6 +391,10 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
         ("1.5 2 3 90 255 0 7 1\n1.5 2 3 70 8 9 10 2\n", ("x", "y", "z", "intensity", "red", "green", "blue", "label"), 2),
         ("1.5 2 3 255 0 7 0.5 0.25 1\n", ("x", "y", "z", "red", "green", "blue", "", "", "label"), 1),
         ("1.5 2 3 0.5 1\n", ("x", "y", "z", "intensity", "label"), 1),
+        ("1.5 2 3 -1\n1.5 2 3 nan\n", ("x", "y", "z", "label"), 2),
+        ("1.5 2 3 -2\n", ("x", "y", "z", "intensity"), 1),
+        ("".join(f"1.5 2 3 {number}\n" for number in range(64)), ("x", "y", "z", "label"), 64),
+        ("".join(f"1.5 2 3 {number}\n" for number in range(65)), ("x", "y", "z", "intensity"), 65),
         ("\ufeffx y z label\n1 2 3 0\n", ("x", "y", "z", "label"), 1),
         ("1 2 3 0\nabout it\n", ("x", "y", "z", "label"), 2),
         ("# one\nabout it\n", "line 2 holds neither numbers nor the names of columns", 0),
@@ -440,8 +456,15 @@ def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
     split = content.splits["train"]
     assert split.features == ("red", "green", "blue", "intensity")
     assert read_cloud(split.files[0], ("intensity",)).labels.tolist() == labels.tolist()
-    for count, reason in ((299, "fewer labels"), (301, "more labels")):
-        Path(split.files[0]).with_suffix(".labels").write_text("1\n" * count)
+    assert content.code is not None
+    assert content.code.values == tuple(range(1, 9))
+    assert FORMAT.detect(Tree(str(tmp_path)))[0].confidence is Confidence.CERTAIN
+    for text, reason in (
+        ("1\n" * 299, "fewer labels"),
+        ("1\n" * 301, "more labels"),
+        ("1.5\n" * 300, "something else"),
+    ):
+        Path(split.files[0]).with_suffix(".labels").write_text(text)
         with pytest.raises(Unfit, match=reason):
             read_cloud(split.files[0], ())
 
@@ -505,6 +528,28 @@ def test_semantic_kitti_yaml_of_folder_is_followed(tmp_path: Path) -> None:
     assert content.classes == ("tree", "wall")
     assert content.code is not None
     assert label_classes(np.arange(4), content.code).tolist() == [255, 0, 0, 1]
+
+
+def test_scans_are_recognized_by_plausible_points(tmp_path: Path) -> None:
+    write_scan(tmp_path, "0", make_scene(0, 40)[0], np.ones(40))
+    path = str(tmp_path / "velodyne/0.bin")
+    assert is_cloud(path)
+    assert read_cloud(path, ("intensity",)).features[:, 0] == pytest.approx(np.linspace(0, 1, 40))
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other/0.bin"
+    for column, value, expected in ((0, 9_999, True), (2, 10_001, False), (3, 10_001, True), (1, np.nan, False)):
+        points = np.zeros((2, 4), "<f4")
+        points[1, column] = value
+        other.write_bytes(points.tobytes())
+        assert is_cloud(str(other)) == expected
+    assert not read_head(str(other)).has_labels  # those in the folder "labels" are of another folder's scans
+    other.with_suffix(".label").write_bytes(bytes(8))
+    assert read_head(str(other)) == (2, ("intensity",), True)
+    other.write_bytes(b"")
+    assert not is_cloud(str(other))
+    other.rename(other.with_suffix(".pcd.bin"))
+    with pytest.raises(Unfit, match="nuScenes"):
+        read_head(str(other.with_suffix(".pcd.bin")))
 
 
 def test_scans_with_other_labels_are_numbered(tmp_path: Path) -> None:

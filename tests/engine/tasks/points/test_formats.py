@@ -11,18 +11,22 @@ import pytest
 import torch
 
 import engine.tasks.points.samples
+from engine.contract.dataset import DatasetReport
 from engine.contract.images import Preprocessing
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import Unfit
+from engine.data.drawing import encode_png
 from engine.data.formats.registry import recognize
+from engine.data.inspection.base import EXAMPLE_SIDE
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.data.splits import RecognizedDataset
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
-from engine.tasks.points.drawing import BACKGROUND, create_point_legend, draw_points
+from engine.tasks.points.drawing import BACKGROUND, create_point_legend, draw_points, encode_points
 from engine.tasks.points.formats import PointSplit
+from engine.tasks.points.inspection import count_class_points
 from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks, UnlabeledClouds
 from tests.support.clouds import make_clouds, make_scene, write_las, write_pcd, write_ply, write_table
 
@@ -126,6 +130,9 @@ def test_unnamed_point_labels_are_ignored(tmp_path: Path) -> None:
     assert recognized.classes == ("floor", "ball")
     assert recognized.code is not None
     assert (recognized.code.values, 9 in recognized.code.ignored) == ((0, 1), True)
+    floor, ball = np.bincount(classes[3:]).tolist()
+    counted = count_class_points(recognized, recognized.train, 0)  # type: ignore[arg-type]
+    assert counted == {"pixels": {"floor": floor, "ball": ball, "": 3}}
 
 
 def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
@@ -294,8 +301,29 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     with pytest.raises(UnreadableImage, match="nearly all of its points lack valid coordinates"):
         make_blocks(tmp_path, 8).load(0, 0)
     messages = [problem.message for problem in report.problems]
+    ball_points = int(classes.sum()) + 2 * int(np.delete(classes, 3).sum())
+    assert report.splits[0].shares["class 1"] == pytest.approx(ball_points / 898)
     assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in messages
     assert "1 point has no valid coordinates and is left out (c.xyz)." in messages
+
+
+def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path) -> None:
+    places, classes = make_scene(0, 40)
+    write_ply(tmp_path / "train/a.ply", places, label=classes, red=np.full(40, 9, np.uint8))
+    write_ply(tmp_path / "val/b.ply", places, label=0 * classes, red=np.full(40, 9, np.uint8))
+
+    def inspect_folder() -> DatasetReport:
+        return inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
+
+    report = inspect_folder()
+    (problem,) = report.problems
+    assert (problem.severity, report.channels) == ("warning", 4)
+    assert problem.message.startswith("The validation clouds have no points of class 1;")
+    positions = read_cloud(str(tmp_path / "train/a.ply"), ()).positions
+    drawn = draw_points(positions, classes, EXAMPLE_SIDE)
+    assert [each.png for each in report.examples] == [encode_png(drawn, encode_points(positions, classes))]
+    (tmp_path / "val/b.ply").write_bytes(b"ply")
+    assert "None of the validation clouds can be used." in [each.message for each in inspect_folder().problems]
 
 
 def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def test_x_transform_starts_like_linear_layers(fan_in: int) -> None:
         # uniform from -bound to bound, as torch.nn.Linear: standard deviation bound / sqrt(3)
         assert columns.weight.std().item() == pytest.approx(fan_in**-0.5 / 3**0.5, rel=0.2)
         assert columns.weight.abs().max().item() <= fan_in**-0.5
+        assert not columns.bias.any()
 
 
 def test_x_conv_matches_the_paper() -> None:
@@ -154,7 +155,9 @@ def test_networks_keep_their_size(channels: int, width: int, parameters: int) ->
 
 
 def test_weights_load_into_the_plain_network() -> None:
-    PointCNN(6, CLASSES, 1).load_state_dict(TASK.build_model(job(), CLASSES, 6).state_dict())
+    model = TASK.build_model(job(freeze_epochs=9), CLASSES, 6)
+    PointCNN(6, CLASSES, 1).load_state_dict(model.state_dict())
+    assert {name.split(".")[0] for name, each in model.named_parameters() if each.requires_grad} == {"head"}
 
 
 def test_point_losses_and_metrics_match_pixels() -> None:
@@ -163,6 +166,8 @@ def test_point_losses_and_metrics_match_pixels() -> None:
     targets[:, :7] = NO_CLASS
     expected = functional.cross_entropy(outputs[:, :, 7:], targets[:, 7:], reduction="none").mean(1)
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
+    dice = TASK.create_objective(job(loss="dice"), DatasetInfo(tuple("abc"))).loss(outputs, targets)
+    assert ((dice > 0) & (dice < 1)).all()
     found, true = outputs.argmax(1)[:, 7:].numpy(), targets[:, 7:].numpy()
     assert objective.count_correct(outputs, targets).item() == pytest.approx((found == true).mean(1).sum(), rel=1e-6)  # type: ignore[union-attr]
     measures = objective.create_metric()
