@@ -60,11 +60,10 @@ class BoundaryMetric(Metric):
         for predicted_plane, true_plane in zip(predicted, targets, strict=True):
             occurring = torch.cat([predicted_plane.unique(), true_plane.unique()]).unique()
             occurring = occurring[occurring != NO_CLASS]
-            if len(occurring):
-                planes = (predicted_plane, true_plane)
-                found, true = (find_outline_strips(plane[None] == occurring[:, None, None], width) for plane in planes)
-                counters[0, occurring] += (found & true).sum((1, 2)).double()
-                counters[1, occurring] += (found | true).sum((1, 2)).double()
+            planes = (predicted_plane, true_plane)
+            found, true = (find_outline_strips(plane[None] == occurring[:, None, None], width) for plane in planes)
+            counters[0, occurring] += (found & true).sum((1, 2)).double()
+            counters[1, occurring] += (found | true).sum((1, 2)).double()
         self.counters = counters
 
     def compute(self) -> dict[str, float]:

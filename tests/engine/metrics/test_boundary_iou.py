@@ -27,6 +27,7 @@ def test_boundary_iou_matches_its_definition() -> None:
     for image in range(2):
         scores = torch.nn.functional.one_hot(torch.from_numpy(found[image]), 5).permute(2, 0, 1)
         metric.update(scores[None].float(), torch.from_numpy(true[image])[None])
+    metric.update(torch.zeros(1, 5, *true.shape[1:]), torch.full_like(torch.from_numpy(true[:1]), NO_CLASS))
     for number in range(4):
         both = either = 0
         for plane, other in zip(found, true, strict=True):
