@@ -12,7 +12,7 @@ from engine.checks.weights_checks import describe_weights, weights_problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
-from engine.contract.weights import Weights, cached_path
+from engine.contract.weights import Weights, WeightsFile, cached_path, find_weights
 from tests.support.fixed_disk import FixedDisk
 from tests.support.golden import check_problems
 from tests.support.weights_server import WeightsServer
@@ -86,6 +86,23 @@ def test_texts_of_weights_problems(tmp_path: Path) -> None:
         cases[f"reachable: {reachable}; {line}"] = ()
     cases[describe_weights(job(model="resnet18", weights_file="/mine.pt"), CATALOGUE, FixedDisk())] = ()
     check_problems(GOLDEN, "weights checks", cases, tmp_path)
+
+
+def test_weights_are_found_at_the_latest_commit_or_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = Weights(repository="timm/some.model", revision="v2")
+    by_user = cached_path(weights)
+    assert find_weights(weights) == WeightsFile()
+    by_user.parent.mkdir(parents=True)
+    by_user.write_bytes(b"1")
+    assert find_weights(weights) == WeightsFile(str(by_user), 1)
+    by_hub = by_user.parents[1] / "0123abc" / "pytorch_model.bin"
+    reference = by_user.parents[2] / "refs" / "v2"
+    for file, content in ((by_hub, b"12"), (reference, b"0123abc\n")):
+        file.parent.mkdir()
+        file.write_bytes(content)
+    assert find_weights(weights) == WeightsFile(str(by_hub), 2)
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/")
+    assert weights.host == "https://mirror.example"
 
 
 def test_weights_line_of_local_weights_has_license_and_size() -> None:
@@ -195,12 +212,16 @@ def test_missing_included_weights_are_to_be_reinstalled(monkeypatch: pytest.Monk
     assert [each.severity for each in lost] == ["warning"]
 
 
-def test_offline_without_local_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_without_local_weights_is_an_error(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
     given = job(**RESNET)
+    disk = FixedDisk(reachable=True)
+    assert [problem.severity for problem in weights_problems(given, CATALOGUE, disk)] == ["error"]
+    assert disk.requested_hosts == []
     (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
-    assert "HF_HUB_OFFLINE" in problem.message
+    assert f"{variable} forbids downloads" in problem.message
     assert describe_weights(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
     store_weights(given)
     assert problems_of(given) == []

@@ -21,7 +21,7 @@ def test_side_of_epoch_grows_over_two_thirds_of_the_run() -> None:
     assert [side_of_epoch(job, 150, epoch) for epoch in range(1, 13)] == [*(96,) * 5, *(128,) * 3, *(150,) * 4]
     assert {side_of_epoch(Job.from_fields(epochs=12), 224, epoch) for epoch in range(1, 13)} == {224}
     assert side_of_epoch(Job.from_fields(epochs=1, progressive_from=96), 224, 1) == 96
-    assert side_of_epoch(Job.from_fields(progressive_from=100), 224, 1, SizeLimits(24, 24)) == 96
+    assert side_of_epoch(Job.from_fields(progressive_from=130), 224, 1, SizeLimits(24, 24)) == 120
     assert side_of_epoch(Job.from_fields(progressive_from=16), 224, 1) == 32
 
 

@@ -164,6 +164,10 @@ def test_flat_names_reach_every_section() -> None:
     assert hash(job) == hash(job.with_fields(batch_size=8))
     with pytest.raises(KeyError):
         job.with_fields(batchsize=8)
+    names = ("decay_norms", "nesterov", "ema_decay", "name", "epochs", "ema_ramp", "head_rate")
+    assert [FIELDS[name].back_to_default for name in names] == [
+        "Turn it on", "Turn it off", *["Leave it empty"] * 2, "Set it to 5", "Set it to 2000", "Set it to 1",
+    ]  # fmt: skip
 
 
 def test_integer_list_survives_file_and_command(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def test_declared_requires_unique_name_and_default() -> None:
         list_options(msgspec.defstruct("Wrong", [("it", integer)]))
     with pytest.raises(TypeError, match="no limits but ge and le: gt"):
         option("A", "b", gt=0)
+    (at_most,) = list_options(msgspec.defstruct("Right", [("it", Annotated[int, option("A", "b", le=1000)], 0)]))
+    assert at_most.limits == "of at most 1,000"
 
 
 def test_job_file_has_an_options_table(tmp_path: Path) -> None:

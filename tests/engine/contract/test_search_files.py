@@ -28,3 +28,14 @@ def test_repeat_title_names_trial_and_seed() -> None:
     assert row.title == "7, seed 2"
     assert make_state(3).trials[2].title == "2"
     assert SearchState(time=0.0, trials=(row,), total=45, repeats=4).originals_total == 41
+
+
+def test_best_value_is_the_first_goal_or_the_mean_of_repeats() -> None:
+    first = TrialRow(number=1, run_id="", state="completed", params={}, values=(0.9, 7.0), epochs=3)
+    second = msgspec.structs.replace(first, number=2, values=(0.8, 5.0), confirmed=(0.7, 0.6))
+    state = SearchState(time=0.0, trials=(first, second))
+    assert [msgspec.structs.replace(state, best=best).best_value for best in (1, 2, None)] == [
+        0.9,
+        pytest.approx(0.65),
+        None,
+    ]
