@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import msgspec
 import pytest
 
 from engine.contract.devices import Gpu
@@ -75,6 +76,8 @@ def test_hanging_cuda_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_new_gpu_is_requested_at_cuda(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     news = threading.Event()
     order = CudaOrder(news)
+    order.poll([msgspec.structs.replace(gpu(9), lost=True)])
+    assert not order.pending
     poll_until_answered(order, news, [gpu(0)])
     for name, value in stub_here.cuda_order(1, 0).items():
         monkeypatch.setenv(name, value)

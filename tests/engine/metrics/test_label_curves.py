@@ -58,6 +58,8 @@ def test_class_without_positives_has_no_area() -> None:
     none, every = (RankedScores(scores, np.full(2, value)).compute_counts() for value in (False, True))
     assert (average_precision(none), compute_roc_area(none)) == (None, None)
     assert (average_precision(every), compute_roc_area(every)) == (1.0, None)
+    empty = RankedScores(np.empty(0), np.empty(0, bool)).compute_counts()
+    assert (average_precision(empty), compute_roc_area(empty)) == (None, None)
 
 
 def test_thinned_curve_keeps_its_shape() -> None:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 
 from engine.system.private_network import PrivateNetwork
@@ -47,6 +48,20 @@ def run_in_network(network: PrivateNetwork, act: Callable[[], bytes]) -> bytes:
 
 def listen() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
+
+
+def test_closed_network_leaves_neither_descriptors_nor_processes() -> None:
+    def list_own() -> tuple[list[str], list[psutil.Process]]:
+        return os.listdir("/proc/self/fd"), psutil.Process().children()
+
+    before = list_own()
+    try:
+        network = PrivateNetwork()
+    except OSError as error:
+        pytest.skip(f"not allowed here: {error}")
+    assert list_own() != before
+    network.close()
+    assert list_own() == before
 
 
 def test_processes_inside_connect_to_each_other(network: PrivateNetwork) -> None:

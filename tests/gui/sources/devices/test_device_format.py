@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,11 +77,18 @@ def test_busy_sums_memory_by_user_or_in_all() -> None:
     assert describe_use_briefly((*unknown, GpuProcess(7, memory_used_bytes=2 << 30))) == "busy: 2.0 GiB"
 
 
-def test_title_of_mig_instance_names_its_second_compute_instance() -> None:
-    titles = [
-        gpu_title(plain_gpu(1, mig=Mig(parent_uuid="", gpu_instance=7, compute_instance=number))) for number in (0, 1)
-    ]
-    assert titles == ["GPU 1 MIG 7", "GPU 1 MIG 7.1"]
+@pytest.mark.parametrize(
+    ("values", "title"),
+    [
+        ({"cuda_index": 0}, "GPU 0"),
+        ({"cuda_index": None}, "GPU 1"),
+        ({"cuda_index": None, "mig_enabled": True}, "GPU 1 (MIG)"),
+        ({"mig": Mig(parent_uuid="", gpu_instance=7, compute_instance=0)}, "GPU 1 MIG 7"),
+        ({"mig": Mig(parent_uuid="", gpu_instance=7, compute_instance=1)}, "GPU 1 MIG 7.1"),
+    ],
+)
+def test_gpu_title_has_the_number_of_cuda_or_nvml(values: dict[str, Any], title: str) -> None:
+    assert gpu_title(plain_gpu(1, **values)) == title
 
 
 def test_gpus_are_sorted_as_cuda_counts_them() -> None:
