@@ -51,7 +51,6 @@ class RunHeader(QWidget):
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self._run: RunFolder | None = None
         self.hero = RunHero(actions)
         self.notes = NotesView()
         self.remote = RemoteBar()
@@ -101,9 +100,7 @@ class RunHeader(QWidget):
 
         While the log of the run is being read for the first time, `is_loading` is True.
         """
-        if run is not self._run:
-            self._run = run
-            self.remote.show_run(run)
+        self.remote.show_run(run)
         self.hero.show_run(run, job, data, status, is_loading=is_loading)
         self.notes.show_data(data)
         self.save_elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))

@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, Failed, RunFinished, Validation, Warned
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
 from engine.contract.messages import Progress
-from engine.contract.nodes import FetchProgress
+from engine.contract.nodes import FetchProgress, RunFile
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
+from engine.runs.index import mirrors_folder
 from gui.actions import Actions
 from gui.run.cards import AdviceView, NextSteps, describe_result, describe_worst_class
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotList
-from gui.run.header import CURVES, EVALUATE, PREDICT, RunHeader
+from gui.run.header import CURVES, EVALUATE, PREDICT, RemoteBar, RunHeader
 from gui.run.hero import RunHero, find_best_metric
 from gui.run.page import RunPage
 from gui.run.request_pages import InferenceChild
@@ -383,16 +384,69 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
     ):
         header.notes.show_data(make_run_data(events))
         assert join_visible_texts(header.notes).splitlines() == lines
-    header.remote.file_fetch.progress.emit(FetchProgress(done_bytes=1 << 30, total_bytes=4 << 30))
-    assert "1.0 of 4.0 GiB" in header.remote.label.text()
 
 
-def test_remote_bar_ignores_the_error_of_a_run_shown_before(page: RunPage) -> None:
-    bar = page.header.remote
-    before, now = write_run(8), write_run(8)
-    bar.show_run(now)
-    shown = bar.label.text()
-    bar._show_error(before, QueryFailed("The machine is off."))
-    assert bar.label.text() == shown
-    bar._show_error(now, QueryFailed("The machine is off."))
-    assert bar.label.text() == "The machine is off."
+def test_remote_bar_lists_and_fetches_files(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar, calls = show_widget(RemoteBar()), list[tuple[str, ...]]()
+    files = [RunFile(path="checkpoints/a&b.pt", size_bytes=3 << 20), RunFile(path="worker-0.log", size_bytes=5)]
+    answers: list[list[RunFile]] = [files, [], files]
+
+    def list_files(machine: str, run_id: str) -> list[RunFile]:
+        if not answers:
+            raise QueryFailed(f"{machine} is off.")
+        return answers.pop(0) if run_id == "a-run" else []
+
+    monkeypatch.setattr("gui.run.header.list_remote_files", list_files)
+    monkeypatch.setattr(bar.file_fetch, "start", lambda *file: calls.append(file))
+    monkeypatch.setattr(bar.file_fetch, "cancel", lambda: calls.append(("cancelled",)))
+    bar.show_run(write_run(8))
+    assert not bar.isVisible()
+    run, other = (RunFolder(mirrors_folder("tower") / name) for name in ("a-run", "another"))
+    where = "This run is on tower. Closing the window doesn't affect it."
+    bar.show_run(run)
+    assert (bar.isVisible(), bar.label.text(), calls) == (True, where, [("cancelled",)] * 2)
+
+    def open_menu() -> QMenu:
+        bar.button.click()
+        qtbot.waitUntil(lambda: bar.findChild(QMenu) is not None)
+        return bar.findChild(QMenu)
+
+    first, second = open_menu().actions()
+    assert (first.text(), second.text()) == ("checkpoints/a&&b.pt · 3.0 MiB", "worker-0.log · 5 B")
+    first.trigger()
+    assert calls[2:] == [("tower", "a-run", "checkpoints/a&b.pt")]
+    assert bar.label.text() == "Fetching checkpoints/a&b.pt…"
+    assert (bar.cancel.isVisible(), bar.button.isVisible()) == (True, False)
+    bar.file_fetch.progress.emit(FetchProgress(done_bytes=1 << 30, total_bytes=4 << 30))
+    assert bar.label.text() == "Fetching checkpoints/a&b.pt: 1.0 of 4.0 GiB"
+    with qtbot.waitSignal(bar.fetched):
+        bar.file_fetch.done.emit("/runs/a-run/checkpoints/a&b.pt")
+    for end, text in (
+        (lambda: None, "checkpoints/a&b.pt is in /runs/a-run/checkpoints/a&b.pt."),
+        (lambda: bar.file_fetch.refused.emit("It is gone."), "It is gone."),
+        (lambda: bar.file_fetch.failed.emit("It ended."), "It ended."),
+        (bar.cancel.click, where),
+    ):
+        end()
+        assert (bar.label.text(), bar.cancel.isVisible(), bar.button.isVisible()) == (text, False, True)
+        bar.fetch("worker-0.log")
+    bar.show_run(run)
+    assert bar.label.text() == "Fetching worker-0.log…"
+    bar.show_run(other)
+    assert (bar.label.text(), calls[-1]) == (where, ("cancelled",))
+    bar.show_run(run)
+    bar.findChild(QMenu).close()
+    qtbot.waitUntil(lambda: bar.findChild(QMenu) is None)
+    (nothing,) = open_menu().actions()
+    assert (nothing.text(), nothing.isEnabled()) == ("No files to fetch", False)
+    nothing.parent().close()
+    qtbot.waitUntil(lambda: bar.findChild(QMenu) is None)
+    for text in (where, where, "tower is off."):  # the first answers are for another run
+        bar.button.click()
+        if text == where:
+            bar.show_run(other)
+        qtbot.waitUntil(lambda: not bar.findChildren(Background))
+        assert (bar.label.text(), bar.findChild(QMenu)) == (text, None)
+        bar.show_run(run)

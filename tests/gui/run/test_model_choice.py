@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
-from gui.run.model_choice import DevicesEditor
+from gui.run.model_choice import CheckpointEditor, DevicesEditor
 from tests.gui.sources.devices.snapshots import UUIDS
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
 ONE, TWO, *_ = UUIDS
+
+
+def test_checkpoint_editor_lists_the_best_one_first(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    editor, run = show_widget(CheckpointEditor()), write_run(8)
+    for name in ("best.pt", "last.pt", "epoch-3-step-30.pt"):
+        (run.checkpoints / name).write_bytes(b"weights")
+    for chosen in ("best.pt", "last.pt"):
+        editor.set_value(chosen)
+        with qtbot.waitSignal(editor.refreshed):
+            editor.show_run(run)
+        titles = [editor.box.itemText(index).partition(" ·")[0] for index in range(3)]
+        assert (titles[0], sorted(titles), editor.value()) == ("best", ["best", "epoch 3", "last"], chosen)
+    for name in ("best.pt", "last.pt", "epoch-3-step-30.pt"):
+        (run.checkpoints / name).unlink()
+    with qtbot.waitSignal(editor.refreshed):
+        editor.refresh()
+    assert (editor.box.count(), editor.value(), editor.has_checkpoint) == (1, "best", False)
 
 
 @pytest.mark.parametrize(

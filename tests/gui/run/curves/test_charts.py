@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QModelIndex, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -64,6 +64,9 @@ def test_charts_show_accuracy_and_percentages(
     assert plot.title == plot.accessibleName() == title
     assert plot.describe() == f"Latest: {latest}"
     assert not plot.isHidden()
+    charts.reset()
+    assert plot.title == "Accuracy"
+    assert latest not in plot.describe()
 
 
 def test_charts_hide_accuracy_plot_without_metrics(charts: RunCharts) -> None:
@@ -89,6 +92,8 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
     late = (structs.replace(event, time=event.time + 50) if isinstance(event, Validation) else event for event in rest)
     charts.show_data(make_run_data([started], late, [DevicesSampled(time=started.time + 9, samples=samples)]))
     assert not charts.devices["power_w"].isHidden()
+    texts = [charts.devices[quantity].describe() for quantity in ("power_w", "temperature_c")]
+    assert texts == ["Latest: H200 300 W", "Latest: H200 60 °C"]
     assert charts.loss.horizontal_range[1] > 50
     charts.group.show_range(1.0, 2.0)
     assert not charts.group.following
@@ -168,7 +173,8 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     chooser = PlotList(rows)
     qtbot.addWidget(chooser)
     chooser.chosen.connect(rows.choose)
-    qtbot.keyClick(chooser, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
+        qtbot.keyClick(chooser, key, Qt.KeyboardModifier.AltModifier)
     chooser.item(rows.order.index("times")).setCheckState(Qt.CheckState.Unchecked)
     qtbot.waitUntil(lambda: list_visible_plots(rows)[:2] == ["accuracy", "loss"])
     assert "times" not in list_visible_plots(rows)
@@ -198,7 +204,14 @@ def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widg
     heights = [rows.plots[name].mapTo(rows, QPoint()).y() for name in list_visible_plots(rows)]
     assert [heights.count(height) for height in sorted(set(heights))] == [1, 3, 1]
     chooser = PlotList(rows)
+    checked = [chooser.item(row).checkState() == Qt.CheckState.Checked for row in range(3)]
+    assert (checked, chooser.currentRow()) == ([True, False, True], 0)
+    QTest.keyClick(chooser, Qt.Key.Key_Down)  # without Alt, it only selects
+    assert [item.data(Qt.ItemDataRole.UserRole) for item in map(chooser.item, (0, 1))] == ["speed", "loss"]
     for row, key in ((0, Qt.Key.Key_Up), (chooser.count() - 1, Qt.Key.Key_Down)):
         chooser.setCurrentRow(row)
         QTest.keyClick(chooser, key, Qt.KeyboardModifier.AltModifier)
         assert [chooser.item(each).data(Qt.ItemDataRole.UserRole) for each in range(chooser.count())] == rows.order
+    chooser.chosen.connect(rows.choose)
+    chooser.model().moveRow(QModelIndex(), 0, QModelIndex(), 2)  # as dragging does
+    assert rows.order[:2] == ["loss", "speed"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from PySide6.QtCore import QPoint, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtGui import QColor, QDrag, QImage
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent
@@ -76,6 +77,13 @@ def test_strip_shows_truth_above_prediction(view: PredictionsView, folder: Path,
     assert len(names) > 8  # several batches
     qtbot.waitUntil(lambda: None not in [view.strip.thumbnail(name) for name in names])
     assert view.strip.thumbnail(names[0]).deviceIndependentSize().toSize() == QSize(62, 46)
+    view.strip.clear_cache()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gui.run.predictions.view._CACHE_SIZE", 5)
+        for name in names:
+            view.strip.thumbnail(name)
+        qtbot.waitUntil(lambda: view.strip.thumbnail(names[-1]) is not None)
+        assert view.strip.thumbnail(names[0]) is None
     view.strip.setCurrentRow(2)
     drawn, rect = view.strip.viewport().grab().toImage(), view.strip.visualItemRect(view.strip.item(1))
     quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * quarter // 4) for quarter in (1, 3)]
@@ -313,8 +321,19 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     assert page.header.options.isVisible()
 
 
-def test_pane_drags_image_as_png(view: PredictionsView, folder: Path) -> None:
-    data = view.prediction.mime_data()
+def test_pane_drags_image_as_png(
+    view: PredictionsView, folder: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drags: list[QDrag] = []
+    monkeypatch.setattr(QDrag, "exec", lambda drag, _action: drags.append(drag))
+    pane, start = view.prediction, view.prediction.rect().center()
+    qtbot.mouseMove(pane, start)
+    qtbot.mousePress(pane, Qt.MouseButton.LeftButton, pos=start)
+    for distance, count in ((1, 0), (QApplication.startDragDistance(), 1), (100, 1)):
+        qtbot.mouseMove(pane, start + QPoint(distance, 0))
+        assert len(drags) == count
+    data = drags[0].mimeData()
+    assert drags[0].pixmap().size() == QSize(96, 72)
     (url,) = data.urls()
     assert url.fileName().endswith("prediction.png")
     assert QImage(url.toLocalFile()) == QImage(data.imageData()).convertToFormat(QImage(url.toLocalFile()).format())

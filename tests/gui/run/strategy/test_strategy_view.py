@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RankTimes, RunStarted, StepMetrics, TimeSpent
@@ -114,8 +114,20 @@ def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
     assert backward.left() - second.right() == pytest.approx(2 * second.width(), abs=4)
     drawn = diagram.grab().toImage()
     for device, actions in zip(DEVICES, make_trace().ranks, strict=True):
-        last = find_block(diagram, actions[-1])
-        assert drawn.pixelColor(last.topLeft() + QPoint(3, 2)).name() == theme.device_color(device)
+        corners = [find_block(diagram, actions[index]).topLeft() + QPoint(3, 2) for index in (0, -1)]
+        colors = [fills.lighten(theme.device_color(device)).name(), theme.device_color(device)]  # of F and B
+        assert [drawn.pixelColor(corner).name() for corner in corners] == colors
+    first_rank, second_rank = make_trace().ranks
+    for action, is_hatched in ((first_rank[2], False), (second_rank[2], True)):
+        corner = find_block(diagram, action).topLeft() + QPoint(2, 2)
+        assert (len({drawn.pixelColor(corner + QPoint(x, 0)).name() for x in range(10)}) > 1) is is_hatched
+    grid, between_rows = QColor(theme.colors().grid), schedule.LANE + schedule.GAP // 2
+    lines = [x for x in range(drawn.width()) if drawn.pixelColor(x, between_rows) == grid]
+    assert lines[::2] == pytest.approx(
+        [first.left() + count * first.width() for count in range(0, len(lines) + 1, 2)], abs=0
+    )
+    diagram.show_trace(make_trace(), DEVICES, ("a title that is much wider than a third of the diagram" * 3,) * 2)
+    assert find_block(diagram, make_trace().ranks[0][0]).left() == pytest.approx(diagram.width() / 3, abs=1)
 
 
 def test_schedule_blocks_have_the_number_of_their_microbatch(diagram: ScheduleDiagram) -> None:
@@ -156,6 +168,10 @@ def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) 
     action = make_trace().ranks[1][2]
     point = find_block(diagram, action).center()
     assert diagram.action_at(point) == action
+    qtbot.mouseMove(diagram, point)
+    qtbot.waitUntil(lambda: QToolTip.text() == schedule.describe_action(action))
+    qtbot.mouseMove(diagram, QPoint(2, 2))
+    qtbot.waitUntil(lambda: not QToolTip.isVisible())
     assert schedule.describe_action(action) == (
         "Backward for weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
@@ -190,11 +206,11 @@ def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
         (lambda _diagram: theme.choose("dark", 100), TITLES),
         (lambda diagram: diagram.show_trace(reordered, DEVICES, TITLES[::-1]), TITLES[::-1]),
     ):
-        diagram.grab()
+        before = diagram.grab().toImage()
         change(diagram)
         fresh = show_widget(ScheduleDiagram(), diagram.width(), diagram.height())
         fresh.show_trace(reordered, DEVICES, titles)
-        assert diagram.grab().toImage() == fresh.grab().toImage()
+        assert diagram.grab().toImage() == fresh.grab().toImage() != before
 
 
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
@@ -202,6 +218,9 @@ def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
     assert description.startswith("Bubble 33% measured, 11% in theory (1F1B, 2 microbatches). Step 40 took 90.0 ms.")
     assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33% idle." in description
     assert diagram.accessibleName() == "Schedule of the pipeline"
+    one = make_trace(ranks=((Action("F", 0, 0, 0.0, 0.0),),), span_s=0.0)
+    assert schedule.headline(one) == "Bubble 33% measured, 11% in theory (whole batches)"
+    assert schedule.describe_trace(one, ()).endswith("Rank 0: 1 actions, 0.00 ms busy, 0% idle.")
 
 
 def make_rank_times(*seconds: tuple[float, float, float], straggler: int | None) -> RanksTimed:
@@ -221,8 +240,12 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     assert (waiting.right() - compute.left()) / (bars.bar(1)[2].right() - compute.left()) == pytest.approx(0.5)
     assert compute.width() / bars.bar(1)[0].width() == pytest.approx(50 / 66)
     assert bars.bar(1)[2].right() < bars.width() - 3 * 64, "columns with numbers"
-    assert "“50.0” text, “4.0” text, “16.0” text" in describe_painting(bars)
+    painting = describe_painting(bars)
+    assert painting.startswith("“compute” muted, “communication” muted, “waiting” muted, “ms per step” muted, ")
+    assert "“50.0” text, “4.0” text, “16.0” text" in painting
     bars.resize(500, 120)
+    assert describe_painting(bars).startswith("“compute” muted, “communication” muted, “waiting” muted, “")
+    assert "ms per step" not in describe_painting(bars)
     color = fills.choose_text_color(QColor(theme.device_color(DEVICES[0]))).name()
     number = f"“50.0” {'panel' if color == theme.colors().panel else color}"
     assert [text in describe_painting(bars) for text in (number, "“4.0”", "“16.0”")] == [True, False, True]
@@ -242,6 +265,9 @@ def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
         compute, _communication, waiting = (rect.center().toPoint() for rect in bars.bar(rank))
         assert drawn.pixelColor(compute).name() == theme.device_color(device)
         assert drawn.pixelColor(waiting).name() == theme.colors().raised
+        hatched = {drawn.pixelColor(_communication + QPoint(x, y)).name() for x in range(-3, 4) for y in range(-3, 4)}
+        panel = theme.colors().panel
+        assert hatched == {fills.blend(theme.device_color(device), panel, part).name() for part in (0.2, 0.75)}
         is_bold = [titles[straggler][rank] != titles[None][rank] for straggler in (0, 1)]
         assert is_bold == [rank == 0, rank == 1]
 
@@ -264,8 +290,11 @@ def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str)
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
     description = bars.accessibleDescription()
     assert "Rank 0 · GPU 0: compute 50.0 ms, communication 4.0 ms, waiting 16.0 ms." in description
-    bars.show_times(make_step_times(None), DEVICES, TITLES)
+    assert len(bars.toolTip().splitlines()) == 4  # the headline, the step, and the ranks
+    height = bars.height()
+    bars.show_times(make_rank_times(*[(0.05, 0.01, 0.01)] * 4, straggler=None), DEVICES * 2, TITLES * 2)
     assert bars.accessibleDescription() != description
+    assert bars.bar(3)[0].bottom() <= bars.height() == height + 2 * (bars.bar(3)[0].top() - bars.bar(2)[0].top())
 
 
 def make_run(extra: AnyEvent, **plan: object) -> RunFolder:

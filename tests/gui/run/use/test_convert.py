@@ -39,6 +39,7 @@ def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_
         onnx=OnnxOptions(dynamic_size=True),
     )  # fmt: skip
     assert (Path(request.out).parent, Path(request.out).suffix) == (run.path / "exports", "")
+    assert request.out.endswith("-onnx-safetensors")
     form.preprocessing.set_value(False)
     form.int8.set_value(True)
     form.packed.set_value(True)
@@ -46,9 +47,9 @@ def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_
     form.show_run(run, job())  # whose model takes images of one size
     assert form.out.value() == ""
     assert not form.dynamic_size.isEnabled()
-    form.out.set_value(str(tmp_path))
+    form.out.set_value("~/models")
     request = form.build_request()
-    assert (Path(request.out).parent, Path(request.out).suffix) == (tmp_path, ".zip")
+    assert (Path(request.out).parent, Path(request.out).suffix) == (Path.home() / "models", ".zip")
     assert (request.packed, request.onnx) == (True, OnnxOptions(preprocessing=False, int8=True))
     for is_on in (False, True):
         form.targets["onnx"].setChecked(is_on)
@@ -65,6 +66,10 @@ def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp
         for target, box in form.targets.items():
             box.setChecked(target in formats)
         texts.append(set(form.problems.text().splitlines()))
+    for box in form.targets.values():
+        box.setChecked(False)
+    assert form.submit_action.disabled_reason == "Choose a format"
+    form.targets["onnx"].setChecked(True)
     assert texts[0]
     assert texts[1]
     assert texts[2] == texts[0] | texts[1]
@@ -104,10 +109,11 @@ def test_convert_result_shows_files_comparison_and_commands(
         torch_milliseconds=2.5, measures={"top1": 0.8125}, torch_measures={"top1": 0.8375},
         differences=tuple(Difference(batch_size=n, difference=d, largest_output=1.0) for n, d in ((1, 1e-4), (2, 3e-4), (4, 2e-4))),
     )  # fmt: skip
+    unknown = ComparedFile(name="model.pt", runtime="PyTorch", compared_on="random", differences=())
     converted = ConversionResult(
         run_id="a-run", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="", classes=("a", "b"),
         out=str(tmp_path / "model.zip"), created_at=0.0, seconds=3.0,
-        files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared,),
+        files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared, unknown),
         next_commands=tuple(NextCommand(purpose=f"purpose {n}", command=f"command {n}") for n in (1, 2)),
     )  # fmt: skip
     displayed: list[list[str]] = []
@@ -127,9 +133,14 @@ def test_convert_result_shows_files_comparison_and_commands(
     find_button(result, displayed[1][0]).click()
     assert QGuiApplication.clipboard().text() == "command 2"
     assert result.files.texts() == [["model.onnx: The model", "3.0 MiB"]]
-    assert result.compared.texts() == [["model.onnx", "0.0003", "1.5 ms", "2.5 ms"]]
-    for value in ("20", "81.2%", "83.8%"):
-        assert value in result.metrics.text()
+    assert result.compared.texts() == [["model.onnx", "0.0003", "1.5 ms", "2.5 ms"], ["model.pt", "", "", ""]]
+    assert [result.compared.horizontalHeaderItem(column).text() for column in (2, 3)] == [
+        "Time per image",
+        "Model in PyTorch",
+    ]
+    assert result.metrics.text() == (
+        "model.onnx on 20 validation samples: Top-1 accuracy 81.2% (model: Top-1 accuracy 83.8%)."
+    )
 
 
 def copy_buttons(result: ConvertResult) -> list[str]:

@@ -30,7 +30,9 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
     assert form.paths() == ["a.png", "b.png", "c.png", "d.png"]
     for row in (0, 2):
         form.files.item(row).setSelected(True)
+    assert form.remove.disabled_reason == ""
     form.remove.trigger()
+    assert form.remove.disabled_reason == "Select lines of the list first"
     form.tile.set_value("auto")  # hidden, because whole images are classified
     form.threshold.set_value(0.0)
     form.overlays.set_value(False)
@@ -44,8 +46,12 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
     form.overlays.set_value(True)
     assert form.build_request() == msgspec.structs.replace(expected, overlays=True)
     qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "")
-    form.threshold.set_value(1.01)
-    assert form.submit_action.disabled_reason
+    form.devices.boxes["cpu"].click()
+    assert (form.submit_action.disabled_reason, form.build_request()) == ("Choose a device", None)
+    form.devices.boxes["cpu"].click()
+    for threshold, problem in ((1.01, "Set a threshold from 0 to 1"), (1.0, "")):
+        form.threshold.set_value(threshold)
+        assert form.submit_action.disabled_reason == problem
     form.show_run(run, job())
     assert (form.paths(), form.out.value(), form.format.value()) == ([], "", "default")
 
@@ -125,7 +131,7 @@ def test_predict_result_shows_the_drawing_of_each_row(
     )
     result.show_file(write(tmp_path, second))
     qtbot.waitUntil(lambda: result.list.count() == 1)
-    assert result.skipped.text() == ""
+    assert (result.skipped.text(), result.list.currentRow()) == ("", 0)
     assert result.heading.text().endswith("(25 images/s)")
     assert result.files.text() == f"{tmp_path / 'out'}: masks (2 files)"
     (tmp_path / "predictions.json").write_text("{")

@@ -16,7 +16,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
 from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveRequest
-from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictRequest
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictRequest, SkippedFile
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
@@ -72,15 +73,22 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
     live, run, release = show_widget(LivePrediction(), 300, 600), RunFolder(tmp_path), threading.Event()
     requests: list[PredictRequest] = []
     monkeypatch.setattr(live.child, "start", requests.append)
+    live.show_image(run, "waiting.png", make_run_data([]))
+    assert (live.state.text(), requests) == ("Waiting for the first checkpoint…", [])
+    draw(tmp_path / "over.png", "#ff0000")
 
     def read_late(path: Path) -> Predicted:
         request = requests[int(path.name)]
         if path.name == "0":
             release.wait(20)
-        row = PredictedRow(path=request.paths[0], text=f"what {request.paths[0]} shows")
+        row = PredictedRow(
+            path=request.paths[0], text=f"what {request.paths[0]} shows", overlay=str(tmp_path / "over.png")
+        )
+        skipped = SkippedFile("trees/third.png", "It is empty")
+        rows, skips = ((), (skipped,)) if path.name == "2" else ((row,), ())
         return Predicted(
             run=request.run, checkpoint=request.checkpoint, sha256="", task="classification", classes=LABELS, request=request,
-            samples=1, predicted=1, seconds=1.0, rows=(row,), finished_at=0.0,
+            samples=1, predicted=1, seconds=1.0, rows=rows, skipped=skips, finished_at=0.0,
         )  # fmt: skip
 
     monkeypatch.setattr(live_prediction, "read_predicted", read_late)
@@ -93,6 +101,16 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
     qtbot.waitUntil(lambda: not live.findChildren(Background))
     assert [request.paths for request in requests] == [("first.png",), ("second.png",)]
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 30: what second.png shows"]
+    assert live.state.text() == "Predicted by the newest checkpoint"
+    assert live.image.accessibleDescription() == "what second.png shows"
+    assert not live.image.image_rect().isEmpty()
+    live.show_image(run, "third.png", make_run_data([saved]))
+    live.child.done.emit("2")
+    qtbot.waitUntil(lambda: live.failure.text() == "third.png: It is empty.")
+    assert (live.state.text(), live.history.count()) == ("", 0)
+    assert Path(requests[2].out).parent.exists()
+    live.show_data(RunFolder(tmp_path / "other"), make_run_data([saved]))
+    assert (live.isHidden(), Path(requests[2].out).parent.exists()) == (True, False)
 
 
 @pytest.mark.long
@@ -201,6 +219,16 @@ def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) 
     view.predict_form.add([str(tmp_path)])
     qtbot.waitUntil(lambda: view.predict_form.submit_action.disabled_reason == "The run has no checkpoint yet")
     qtbot.waitUntil(lambda: view.convert_form.submit_action.disabled_reason == "The run has no checkpoint yet")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.pt").write_bytes(b"weights")
+    view.hide()
+    view.show()
+    for form in (view.predict_form, view.live, view.convert_form):
+        qtbot.waitUntil(lambda form=form: form.checkpoint.has_checkpoint)
+    view.predict_result.more.trigger()
+    view.convert.setCurrentIndex(RESULT)
+    view.convert_result.more.trigger()
+    assert view.convert.currentIndex() == FORM
 
 
 def test_live_view_watches_the_chosen_source(
@@ -211,8 +239,13 @@ def test_live_view_watches_the_chosen_source(
     live.start.trigger()
     assert (requests, live.source.value()) == ([], "camera:0")
     live.show_run(RunFolder(tmp_path), job(devices=("cpu", "cpu")))
+    assert live.start.disabled_reason == "The run has no checkpoint yet"
+    messages: list[str] = []
+    live.message.connect(lambda text, _severity: messages.append(text))
+    live.child.progress.emit(Progress(0.5, "Loading the model", warnings=("It is slow.",)))
+    assert (live.caption.text(), messages) == ("Loading the model…", ["It is slow."])
     live.child.refused.emit((Problem("source", "The camera is missing."),))
-    assert live.failure.text() == "The camera is missing."
+    assert (live.failure.text(), live.caption.text()) == ("The camera is missing.", "")
     live.zoom.zoom_by(2)
     for source, path in (
         ("camera:rtsp://host/1", "camera:rtsp://host/1"),
@@ -231,8 +264,20 @@ def test_live_view_watches_the_chosen_source(
     Path(requests[1].out, FRAME_FILE).write_bytes(msgspec.msgpack.encode(frame))
     qtbot.waitUntil(lambda: live.caption.text() == "25 images/s: Coat 61%")
     assert not live.image.image_rect().isEmpty()
-    live.close_work()
+    live.child.progress.emit(Progress(0.6, "Watching"))
+    assert live.caption.text() == "25 images/s: Coat 61%"
+    live.child.done.emit("")
     assert not Path(requests[1].out).exists()
+    assert live.caption.text() == "25 images/s: Coat 61%"
+    for reason, change in (
+        ("Choose a video, or a camera such as camera:0", lambda: live.source.set_value("")),
+        ("Choose a device", live.devices.boxes["cpu"].click),
+    ):
+        live.checkpoint.has_checkpoint = True
+        live.source.set_value("camera:0")
+        change()
+        assert live.start.disabled_reason == reason
+    assert live.stop.disabled_reason == "Not watching"
 
 
 def test_live_view_clears_the_frame_of_the_previous_run(show_widget: ShowWidget, tmp_path: Path) -> None:
