@@ -36,6 +36,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassMetrics
 from gui.sources.run_status import RunStatus, StatusLabel
 from gui.style import theme
+from gui.widgets.labels import WrappingLabel
 from tests.gui.run.curves.test_time_spent import data as data_of_times
 from tests.gui.run.curves.test_time_spent import spent
 from tests.gui.run.evaluated_run import make_predicted_run
@@ -384,6 +385,10 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
     ):
         header.notes.show_data(make_run_data(events))
         assert join_visible_texts(header.notes).splitlines() == lines
+    resumed = list_run_events(job(), 8, None, execution=2)
+    header.notes.show_data(make_run_data(list_run_events(job(), 8, None), resumed))
+    kinds = [label.objectName() for label in header.notes.findChildren(WrappingLabel) if label.isVisible()]
+    assert kinds == ["muted", "warning"]
 
 
 def test_remote_bar_lists_and_fetches_files(

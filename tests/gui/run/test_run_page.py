@@ -303,15 +303,16 @@ def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot, outcome:
 
 
 def test_step_times_are_folded_below_the_verdict(show: Open, qtbot: QtBot) -> None:
-    run = write_run(80, None)
-    spent = TimeSpent(step=80, step_s=0.01, parts={"forward": 0.01})
-    verdict = Verdict(code="overfitted", sentence="Overfitted. Try augmentation light.", changes={})
-    append_events(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
-    advice = show(run).advice
-    qtbot.waitUntil(advice.verdict.isVisible)
-    assert not advice.time.isVisible()
-    advice.more.click()
-    assert advice.time.isVisible()
+    for _ in range(2):  # another run is shown folded again
+        run = write_run(80, None)
+        spent = TimeSpent(step=80, step_s=0.01, parts={"forward": 0.01})
+        verdict = Verdict(code="overfitted", sentence="Overfitted. Try augmentation light.", changes={})
+        append_events(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
+        advice = show(run).advice
+        qtbot.waitUntil(advice.verdict.isVisible)
+        assert not advice.time.isVisible()
+        advice.more.click()
+        assert advice.time.isVisible()
 
 
 def _training_loss(plot: LinePlot) -> float:
@@ -348,6 +349,7 @@ def test_page_reports_failed_export(show: Open, qtbot: QtBot, tmp_path: Path) ->
     page.message.connect(lambda text, severity: messages.append((text, severity)))
     with qtbot.waitSignal(page.exporter.failed):
         page.export(page.session.run, tmp_path / "missing" / "report.zip")
+    assert messages[0][0].startswith(f"Exporting {page.session.run.run_id};")
     assert messages[-1][1] == "warning"
     page.exporter.done.emit("/tmp/report.zip")
     assert messages[-1] == ("The run was exported to /tmp/report.zip.", "info")

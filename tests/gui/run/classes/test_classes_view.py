@@ -142,6 +142,9 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     complete.validation_details.classes[2] = replace(complete.validation_details.classes[2], step=31)
     view.show_data(complete, is_active=True)
     assert slider.label.text() == "Epoch 3 of 4 · step 31"
+    complete.plan = None
+    view.show_data(complete, is_active=True)
+    assert slider.label.text() == "Epoch 3 · step 31"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:

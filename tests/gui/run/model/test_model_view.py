@@ -366,7 +366,9 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, run: RunFolder, q
     assert view.pages.activity.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
     assert view.pages.progress.value() == 50
     view.pages.child.progress.emit(Progress(fraction=0.6, what="Evaluating", warnings=tuple("abcdefg")))
+    view.pages.child.progress.emit(Progress(fraction=0.7, what="Evaluating"))
     assert join_visible_texts(view.pages.warnings).split() == list("cdefg")
+    assert view.pages.activity.text() == "Evaluating…"
     qtbot.keyClick(view.pages.cancel, Qt.Key.Key_Space)
     assert not view.pages.child.running
     assert view.pages.currentIndex() == FORM
@@ -408,12 +410,18 @@ def test_evaluation_of_another_run_is_neither_shown_nor_replaced(view: ModelView
     view.pages.cancel.click()
 
 
-def test_mistakes_of_a_saved_evaluation_are_shown_once(view: ModelView, qtbot: QtBot) -> None:
+def test_mistakes_of_a_saved_evaluation_are_shown_once(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
     view.show_mistakes()
     qtbot.waitUntil(lambda: view.result.tabs.currentIndex() == SAMPLES)
     view.result.tabs.setCurrentIndex(SUMMARY)
     view.reload()
     qtbot.waitUntil(lambda: not view.findChildren(Background))
+    assert view.result.tabs.currentIndex() == SUMMARY
+    view.show_mistakes()
+    other = write_run(8, dataset=str(dataset))
+    save_evaluation(other, dataset)
+    view.show_run(other)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT and not view.findChildren(Background))
     assert view.result.tabs.currentIndex() == SUMMARY
 
 

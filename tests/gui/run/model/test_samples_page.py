@@ -261,7 +261,7 @@ def test_marks_are_restored_filtered_and_exported(
     assert page.save_marked.text().startswith("Save 2 ")
     page.save_marked.click()
     (dialog,) = page.findChildren(QFileDialog)
-    with qtbot.waitSignal(page.message) as signal:
+    with qtbot.waitSignal(view.message) as signal:
         dialog.fileSelected.emit(str(tmp_path / "marked.csv"))
     dialog.close()
     assert signal.args == [f"2 marked samples saved to {tmp_path / 'marked.csv'}.", "info"]

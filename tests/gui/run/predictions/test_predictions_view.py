@@ -109,8 +109,9 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
     view.strip.setCurrentRow(2)
     other = make_predicted_run()
     data = make_run_data(other.events())
+    view.zoom.zoom_by(2)
     view.reset()
-    assert view.strip.currentRow() == 0
+    assert (view.strip.currentRow(), view.zoom.is_changed) == (0, False)
     predicted = data.validation_details.predicted
     one_text = structs.replace(predicted[-1].samples[0], truth_words="")
     predicted[-1] = structs.replace(predicted[-1], samples=(one_text,))
@@ -309,6 +310,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
         qtbot.keyClick(page, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == PREDICTIONS
     assert page.predictions.strip.isVisible()
+    page.predictions.validation_slider.step(-2)
     assert not page.header.options.isVisible()
     show(write_run(40))
     assert page.predictions.isVisible()
@@ -317,6 +319,8 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     assert page.header.tabs.currentIndex() == CLASSES
     show(make_predicted_run())
     qtbot.waitUntil(lambda: page.classes.content.table.rows.rowCount() == 3)
+    page.show_view(PREDICTIONS)
+    assert page.predictions.validation_slider.position == 3
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.options.isVisible()
 

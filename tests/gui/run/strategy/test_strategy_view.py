@@ -90,7 +90,9 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     view.show_data(measured, NAMES)
     assert view.headline("stages").startswith("Split into 4 stages. ")
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
-    assert "GPU 7" in view.stages.accessibleDescription()
+    for diagram in (view.stages, view.schedule, view.ranks):
+        assert "GPU 7" in diagram.accessibleDescription()
+    assert view.maximumHeight() == view.sizeHint().height()
     view.reset()
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
     assert view.headline("stages").startswith("Split into 4 stages. ")
@@ -123,9 +125,8 @@ def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
         assert (len({drawn.pixelColor(corner + QPoint(x, 0)).name() for x in range(10)}) > 1) is is_hatched
     grid, between_rows = QColor(theme.colors().grid), schedule.LANE + schedule.GAP // 2
     lines = [x for x in range(drawn.width()) if drawn.pixelColor(x, between_rows) == grid]
-    assert lines[::2] == pytest.approx(
-        [first.left() + count * first.width() for count in range(0, len(lines) + 1, 2)], abs=0
-    )
+    per_tick = 2 * (second.left() - first.left())  # 20 ms
+    assert lines == pytest.approx([first.left() + count * per_tick for count in range(5)], abs=4)
     diagram.show_trace(make_trace(), DEVICES, ("a title that is much wider than a third of the diagram" * 3,) * 2)
     assert find_block(diagram, make_trace().ranks[0][0]).left() == pytest.approx(diagram.width() / 3, abs=1)
 

@@ -19,6 +19,7 @@ from engine.contract.inference.conversion import (
     OnnxOptions,
     WrittenFile,
 )
+from engine.contract.problems import Problem
 from gui.run.use.convert import ConvertForm, ConvertResult
 from tests.gui.sources.written_runs import job, write_run
 from tests.support.widgets import ShowWidget, find_button, join_visible_texts
@@ -115,6 +116,7 @@ def test_convert_result_shows_files_comparison_and_commands(
         out=str(tmp_path / "model.zip"), created_at=0.0, seconds=3.0,
         files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared, unknown),
         next_commands=tuple(NextCommand(purpose=f"purpose {n}", command=f"command {n}") for n in (1, 2)),
+        problems=(Problem("", "It is large.", severity="warning"),),
     )  # fmt: skip
     displayed: list[list[str]] = []
     for version in (
@@ -126,6 +128,7 @@ def test_convert_result_shows_files_comparison_and_commands(
         qtbot.waitUntil(lambda version=version: version.out in result.heading.text().split())
         qtbot.waitUntil(lambda version=version: len(copy_buttons(result)) == len(version.next_commands))
         displayed.append(copy_buttons(result))
+        assert result.problems.text() == "It is large."
     assert [[name.partition(": ")[2] for name in names] for names in displayed] == [
         ["purpose 1", "purpose 2"],
         ["purpose 2"],

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile, WrittenFormat
@@ -25,8 +26,14 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
     form, run = show_widget(PredictForm(), 700, 700), write_run(8)
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     form.show_run(run, job())
+    qtbot.waitUntil(lambda: form.checkpoint.has_checkpoint)
     form.add(["a.png", "b.png", "a.png", ""])
-    form.add(["b.png", "c.png", "d.png"])
+    for action, names in ((form.add_files, ["b.png", "c.png"]), (form.add_folder, ["d.png"])):
+        action.trigger()
+        (dialog,) = form.findChildren(QFileDialog)
+        (dialog.filesSelected if len(names) > 1 else dialog.fileSelected).emit(names if len(names) > 1 else names[0])
+        dialog.close()
+        qtbot.waitUntil(lambda: not form.findChildren(QFileDialog))
     assert form.paths() == ["a.png", "b.png", "c.png", "d.png"]
     for row in (0, 2):
         form.files.item(row).setSelected(True)
@@ -39,7 +46,7 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
     form.format.set_value("json")
     form.out.set_value("~/results")
     expected = PredictRequest(
-        run=str(run.path), checkpoint="best", devices=("cpu",), paths=("b.png", "d.png"),
+        run=str(run.path), checkpoint="best.pt", devices=("cpu",), paths=("b.png", "d.png"),
         out=str(Path.home() / "results"), formats=("json",), threshold=0.0,
     )  # fmt: skip
     assert form.build_request() == expected
@@ -134,6 +141,9 @@ def test_predict_result_shows_the_drawing_of_each_row(
     assert (result.skipped.text(), result.list.currentRow()) == ("", 0)
     assert result.heading.text().endswith("(25 images/s)")
     assert result.files.text() == f"{tmp_path / 'out'}: masks (2 files)"
+    result.show_file(write(tmp_path, msgspec.structs.replace(second, rows=())))
+    qtbot.waitUntil(lambda: result.list.count() == 0)
+    assert result.caption.text() == ""
     (tmp_path / "predictions.json").write_text("{")
     result.show_file(str(tmp_path / "predictions.json"))
     qtbot.waitUntil(lambda: "predictions.json" in result.skipped.text())

@@ -225,7 +225,10 @@ def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) 
     view.show()
     for form in (view.predict_form, view.live, view.convert_form):
         qtbot.waitUntil(lambda form=form: form.checkpoint.has_checkpoint)
-    view.predict_result.more.trigger()
+    view.predict.setCurrentIndex(RESULT)
+    view.tabs.setCurrentIndex(LIVE)
+    view.add_files(["a.png"])
+    assert (view.stack.currentWidget(), view.predict.currentIndex()) == (view.predict, FORM)
     view.convert.setCurrentIndex(RESULT)
     view.convert_result.more.trigger()
     assert view.convert.currentIndex() == FORM
@@ -260,9 +263,10 @@ def test_live_view_watches_the_chosen_source(
     assert (live.failure.text(), live.zoom.is_changed) == ("", False)
     assert not Path(requests[0].out).exists()
     draw(tmp_path / "frame.png", "#ff0000")
-    frame = LiveFrame(number=1, jpeg=(tmp_path / "frame.png").read_bytes(), text="Coat 61%", images_per_second=25.0)
-    Path(requests[1].out, FRAME_FILE).write_bytes(msgspec.msgpack.encode(frame))
-    qtbot.waitUntil(lambda: live.caption.text() == "25 images/s: Coat 61%")
+    for number, text in ((1, "Shirt 52%"), (2, "Coat 61%")):
+        frame = LiveFrame(number=number, jpeg=(tmp_path / "frame.png").read_bytes(), text=text, images_per_second=25.0)
+        Path(requests[1].out, FRAME_FILE).write_bytes(msgspec.msgpack.encode(frame))
+        qtbot.waitUntil(lambda text=text: live.caption.text() == f"25 images/s: {text}")
     assert not live.image.image_rect().isEmpty()
     live.child.progress.emit(Progress(0.6, "Watching"))
     assert live.caption.text() == "25 images/s: Coat 61%"
