@@ -66,12 +66,9 @@ class TrainingFacts:
 
     def create_objective(self) -> Objective:
         """Create the objective of the training, without class weights. Raises CannotLoad."""
-        counts = [0.0] * len(self.classes)
-        dataset_info = DatasetInfo(self.classes, self.channels, lambda: counts)
+        job, dataset_info = self.job.with_fields(class_weights="none"), DatasetInfo(self.classes, self.channels)
         with convert_errors():
-            return add_plugin_metrics(
-                self.task.create_objective(self.job.with_fields(class_weights="none"), dataset_info)
-            )
+            return add_plugin_metrics(self.task.create_objective(job, dataset_info))
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,13 @@ from engine.contract.inference.prediction import PredictRequest
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.worker import WorkerSpec
-from engine.inference import devices
+from engine.inference import devices, worker
 from engine.inference.devices import run_on_devices
 from engine.inference.trained_model import CannotLoad
+from engine.inference.worker import Shard
 from engine.runs.folder import create_run
 from engine.runs.queue import CannotQueue
+from tests.support.specs import make_worker_spec
 
 
 def metrics(epoch: int, step: int) -> StepMetrics:
@@ -110,6 +113,16 @@ def test_progress_is_that_of_all_workers(request_devices: Callable[..., list[Pro
     reported = request_devices(iter(()), None, 0)
     assert [(message.fraction, message.seconds_left) for message in reported] == [(0.0, None)] * 7
     assert reported[-1].images_per_second == 3.0
+
+
+def test_shard_reports_its_samples_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, sent = SimpleNamespace(now=0.0), list[StepMetrics]()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    reporter: Any = SimpleNamespace(send=sent.append, set_activity=lambda _: None)
+    shard = Shard(make_worker_spec(Job.from_fields(), rank=1), reporter)
+    for clock.now in (100.0, 100.1, 100.25, 100.3, 100.5):
+        shard.advance(2)
+    assert [(event.epoch, event.step) for event in sent] == [(2, 2), (2, 6), (2, 10)]
 
 
 @pytest.mark.parametrize(

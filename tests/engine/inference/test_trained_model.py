@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import save_job
+from engine.inference import trained_model
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, predict_batches
-from engine.inference.trained_model import CannotLoad, find_checkpoint, load, read_training
+from engine.inference.trained_model import CannotLoad, TrainingFacts, find_checkpoint, load, read_training
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import mark_long_cases
@@ -68,6 +69,14 @@ def test_images_of_several_sizes_keep_their_order() -> None:
         assert [len(each) for each in network.inputs] == expected
     (gray,) = make_trained_model("segmentation", nn.Identity(), channels=1).predict(images[1][..., 1], tile=16)
     assert gray.plane.shape == sides[1]  # type: ignore[attr-defined]
+
+
+def test_objective_has_no_class_weights() -> None:
+    model = make_trained_model("classification", nn.Identity())
+    job = model.job.with_fields(class_weights="balanced")
+    facts = TrainingFacts(job, model.task, model.classes, model.channels, model.size, model.preprocessing)
+    outputs, targets = torch.rand(4, 3), torch.tensor([0, 1, 2, 0])
+    torch.testing.assert_close(facts.create_objective().loss(outputs, targets), model.objective.loss(outputs, targets))
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
@@ -146,7 +155,9 @@ def test_checkpoints_are_found_by_name_and_epoch(tmp_path: Path, checkpoint: str
     assert (problem.field, problem.remedy) == ("checkpoint", "It has: last, 3, 4.")
 
 
-def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
+def test_only_run_and_checkpoint_are_needed(
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = trained("classification")
     run = RunFolder(Path(shutil.copytree(of.run.path, tmp_path / "run")))
     expected = load(of.run, "last")
@@ -173,6 +184,10 @@ def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], TrainedRun]
             load(run, name)
         assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
     assert refused.value.problems[0].message.endswith('"weight", "bias".')
+    with monkeypatch.context() as patch:
+        patch.setattr(trained_model, "TASKS", {})
+        with pytest.raises(CannotLoad, match="The run's task “classification” is not installed"):
+            read_training(run)
     run.events_file.unlink()
     with pytest.raises(CannotLoad, match="has not started training"):
         read_training(run)

@@ -13,12 +13,14 @@ from torch import nn
 from engine.contract.events import Chosen
 from engine.contract.images import SizeLimits
 from engine.contract.job import Job
+from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.strategies.base import ResolvedJob
 from engine.strategies.ddp import DataParallelProcesses
 from engine.tasks.registry import TASKS
+from engine.training import dataloaders
 from engine.training.dataloaders import DataLoaders, create_image_loader, get_size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
@@ -111,3 +113,49 @@ def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
         [splits.val.targets[start : start + 8][own_rows].tolist() for start in (0, 8)],
     )
     assert [type(event) for event in events] == ([Chosen] if rank == 0 else [])
+
+
+class Numbers(SampleSet):
+    """Ten samples, each of which is its index."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def path(self, index: int) -> str:
+        return str(index)
+
+    def load(self, index: int, epoch: int) -> Sample:
+        return torch.tensor([float(index)]), torch.tensor(0)
+
+
+@pytest.mark.parametrize(("workers", "is_worthwhile"), [(2, True), (2, False), (1, True)])
+def test_processes_load_the_samples_of_both_splits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workers: int, is_worthwhile: bool
+) -> None:
+    measured: list[tuple[bool, int]] = []
+    loaded: list[str] = []
+
+    def should_use_processes(samples: SampleSet, loads: int) -> bool:
+        measured.append((samples is splits.train, loads))
+        return is_worthwhile
+
+    def load(split: str, index: int, epoch: int) -> Sample:
+        loaded.append(split)
+        return Numbers().load(index, epoch)
+
+    processes = SimpleNamespace(load=load, close=lambda: loaded.append("closed"))
+    monkeypatch.setattr(dataloaders, "should_use_processes", should_use_processes)
+    monkeypatch.setattr(dataloaders, "SampleProcesses", lambda *_: processes)
+    job = task_job(tmp_path, 2, task="classification", strategy="ddp", batch_size=4, epochs=3, loader_workers=workers)
+    spec = make_worker_spec(job, rank=1)
+    strategy, splits = DataParallelProcesses(spec), SimpleNamespace(train=Numbers(), val=Numbers())
+    strategy.resolved_job, strategy.model = ResolvedJob(job), nn.Identity()
+    loaders = DataLoaders(spec, strategy, TASKS[job.task], splits, SimpleNamespace(), streams=RandomStreams(0))  # type: ignore[arg-type]
+    loaders.start_processes()
+    assert measured == [(True, 15)] * (workers > 1)
+    for loader, steps in ((loaders.create_train_loader(), 2), (loaders.create_val_loader(), 3)):
+        assert len(list(loader.epoch(1))) == steps
+        loader.close()
+    loaders.close()
+    expected = {"train", "val", "closed"} if is_worthwhile and workers > 1 else set()
+    assert set(loaded) == expected

@@ -27,9 +27,17 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from engine.contract.images import Preprocessing
-from engine.contract.inference.conversion import CONVERTED_FILE, ConversionResult, ConvertRequest, read_converted
+from engine.contract.inference.conversion import (
+    CONVERTED_FILE,
+    ConversionResult,
+    ConvertRequest,
+    OnnxOptions,
+    read_converted,
+)
+from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
+from engine.inference.conversion import onnx_file
 from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
@@ -37,10 +45,10 @@ from engine.inference.conversion.failure import CannotConvert, describe_export_f
 from engine.inference.conversion.onnx_file import OnnxSession, collect_metadata, write_int8
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
-from engine.runs.folder import RunFolder
+from engine.runs.folder import RunFolder, create_run
 from tests.support.consent import permit_model_file
 from tests.support.plain_models import make_trained_model
-from tests.support.trained_runs import COUNTING, TrainedRun, train_small_model
+from tests.support.trained_runs import COUNTING, TrainedRun, make_colors, train_small_model
 from tests.support.worker_group import Forker
 
 Trainer = Callable[[str], TrainedRun]
@@ -156,6 +164,8 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with zipfile.ZipFile(target) as archive:
         assert {entry.external_attr >> 16 & 0o777 for entry in archive.infolist()} == {0o600}
+        stored = {entry.filename for entry in archive.infolist() if entry.compress_type == zipfile.ZIP_STORED}
+        assert {Path(name).suffix for name in stored} == {".onnx", ".safetensors", ".png"}
         archive.extractall(tmp_path)
     folder = tmp_path / "model"
     assert {path.name for path in folder.iterdir()} == {CONVERTED_FILE, *(each.name for each in result.files)}
@@ -290,9 +300,22 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
 
 
-def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path) -> None:
+def test_problems_are_reported_before_the_model_is_loaded(tmp_path: Path) -> None:
+    run = create_run(Job.from_fields(task="classification"))
+    (tmp_path / "mine").touch()
+    request = ConvertRequest(run=str(run.path), to=("onnx",), out=str(tmp_path), onnx=OnnxOptions(opset=3))
+    for expected in (["opset", "out"], ["run"]):
+        with pytest.raises(CannotLoad) as refused:
+            convert(request, print)
+        assert [problem.field for problem in refused.value.problems] == expected
+        run.job_file.unlink(missing_ok=True)
+
+
+def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "weight")
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in ("inputs", "outputs")]
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 2]) for name in ("inputs", "outputs")
+    ]
     node = onnx.helper.make_node("MatMul", ["inputs", "weight"], ["outputs"])
     graph = onnx.helper.make_graph([node], "graph", ends[:1], ends[1:], [weight])
     opsets = [onnx.helper.make_opsetid("", 18)]
@@ -315,6 +338,22 @@ def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path) -
         opened(torch.ones(1, 3))
     with pytest.raises(CannotConvert, match="can't be opened in onnxruntime: "):
         OnnxSession(tmp_path / "none.onnx")
+
+    monkeypatch.setattr(onnx_file, "CALIBRATION_SAMPLES", 6)
+    dataset = make_colors(tmp_path / "colors", {"train": 3, "val": 1})
+    model = make_trained_model("classification", torch.nn.Identity(), dataset=str(dataset))
+    sizes: list[int] = []
+
+    def to_input(inputs: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(inputs))
+        return inputs.mean((2, 3))[:, :2].contiguous()
+
+    samples = ComparisonSamples("validation", torch.zeros(1, 2), None, model.task.open_splits(model.job).train)
+    export = Exportable(model.module, "inputs", "outputs", {}, to_input)
+    write_int8(tmp_path / "int8.onnx", tmp_path / "model.onnx", model, export, samples)
+    assert sizes == [4, 4]
+    quantized = OnnxSession(tmp_path / "int8.onnx")(torch.tensor([[0.25, 0.5]]))
+    assert quantized.flatten().tolist() == pytest.approx([0.75, 0.75], abs=0.02)
 
 
 def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:

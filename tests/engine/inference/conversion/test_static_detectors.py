@@ -97,7 +97,7 @@ def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("name", "size"), [("maskrcnn", 64), ("retinanet", 64), ("fcos", 64), ("ssdlite320_mobilenet_v3_large", 320)]
+    ("name", "size"), [("maskrcnn", 64), ("retinanet", 64), ("fcos", 64), ("ssdlite320_mobilenet_v3_large", 128)]
 )
 def test_static_detector_matches_the_model(name: str, size: int) -> None:
     from engine.inference.conversion.static_detectors import create_static_detector

@@ -28,17 +28,32 @@ from tests.support.plain_models import make_trained_model
 
 
 @torch.no_grad()
-def test_smp_loads_written_weights(tmp_path: Path) -> None:
-    fields = {"task": "segmentation", "model": "unet", "encoder": "tu-mobilenetv3_small_050", "image_size": 32}
-    module = TASKS["segmentation"].build_model(Job.from_fields(**fields), 3, 3)
-    library, problem = write_weights(tmp_path, make_trained_model(module=module, size=32, **fields))
+@pytest.mark.parametrize(
+    ("task", "fields", "name"),
+    [
+        ("segmentation", {"model": "unet", "encoder": "tu-mobilenetv3_small_050"}, "segmentation_models_pytorch"),
+        ("classification", {"model": "timm:vit_tiny_patch16_224"}, "timm"),
+    ],
+)
+def test_library_loads_written_weights(
+    task: str, fields: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = 1 if name == "timm" else 3
+    job = Job.from_fields(task=task, image_size=32, **fields)
+    module = TASKS[task].build_model(job, 3, channels).eval()
+    model = make_trained_model(task, module, channels=channels, size=32, image_size=32, **fields)
+    library, problem = write_weights(tmp_path, model)
     assert problem is None
     assert library is not None
-    assert library.name == "segmentation_models_pytorch"
-    with safe_open(tmp_path / WEIGHTS, "pt") as stored:
-        assert json.loads(stored.metadata()["label_names"]) == ["a", "b", "c"]
-    inputs = torch.rand(2, 3, 32, 32)
+    assert library.name == name
+    if task == "segmentation":
+        with safe_open(tmp_path / WEIGHTS, "pt") as stored:
+            assert json.loads(stored.metadata()["label_names"]) == ["a", "b", "c"]
+    inputs, names = torch.rand(2, channels, 32, 32), dict[str, Any]()
     torch.testing.assert_close(make_library_runner(library, tmp_path)(inputs), module(inputs))
+    monkeypatch.chdir(tmp_path)
+    exec(library.code, names)
+    torch.testing.assert_close(names["model"](inputs), module(inputs))
 
 
 def test_library_runner_selects_the_map_in_evaluation(tmp_path: Path) -> None:

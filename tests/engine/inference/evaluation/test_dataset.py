@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 from torch import nn
 
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.sweep import Partition, iterate_batches
@@ -57,6 +58,12 @@ def test_channels_and_features_must_be_those_of_the_training(tmp_path: Path) -> 
     colors = make_colors(tmp_path / "colors", {"train": 1, "val": 1})
     for channels in (3, 1):
         assert len(open_data(build_model(colors, channels=channels), "", "val")) == 3
+    model = build_model(colors)
+    for low in ((), (0.0,) * 3):
+        model.preprocessing = structs.replace(model.preprocessing, low=low, high=low)
+        ((_, samples),) = open_data(model, str(make_colors(tmp_path / f"{len(low)}", {"val": 1})), "all").splits
+        assert isinstance(samples, ImageSet)
+        assert (samples.bands is not None) == bool(low)
     with pytest.raises(CannotLoad, match="images have 3 channels; the model was trained with 4"):
         open_data(build_model(colors, channels=4), "", "val")
     clouds = str(make_clouds(tmp_path / "clouds", {"train": 1, "val": 1}))

@@ -8,9 +8,26 @@ import numpy as np
 import pytest
 import torch
 
-from engine.contract.inference.evaluation import SkippedSample
-from engine.inference.evaluation.measure import WorkerResults, merge_results, name_results_file
+from engine.contract.inference.evaluation import EvaluateRequest, SkippedSample
+from engine.inference.evaluation.measure import WorkerResults, evaluate_shard, merge_results, name_results_file
 from engine.tasks.analysis import SampleColumns
+from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
+from tests.support.trained_runs import make_colors
+
+
+@pytest.mark.parametrize(("batch_size", "sizes"), [(None, [3, 3, 3]), (4, [4, 4, 1])])
+def test_batches_are_those_of_a_device_in_the_training(
+    tmp_path: Path, batch_size: int | None, sizes: list[int]
+) -> None:
+    dataset, network = make_colors(tmp_path, {"train": 1, "val": 3}), ChannelScores(pooled=True)
+    fields = {"dataset": str(dataset), "batch_size": 7, "devices": ("cpu",) * 3}
+    model = make_trained_model("classification", network, **fields)
+    model.classes = ("blue", "green", "red")
+    with open_shard(model) as shard:
+        shard.folder = tmp_path
+        evaluate_shard(EvaluateRequest(run="", batch_size=batch_size), model, shard)
+    assert [len(inputs) for inputs in network.inputs] == sizes
+    assert merge_results([tmp_path / name_results_file(0)]).samples.tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("without_losses", [False, True])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from engine.contract.inference.explanation import Method
 from engine.contract.job import Job
-from engine.inference.explanation.explainer import combine_maps, eigen_cam, grad_cam, local_grad_cam
+from engine.inference.explanation.explainer import Explainer, combine_maps, eigen_cam, grad_cam, local_grad_cam
 from engine.inference.explanation.feature_maps import (
     NoFeatureMap,
     choose_layer,
@@ -16,6 +19,7 @@ from engine.inference.explanation.feature_maps import (
     record_outputs,
 )
 from engine.tasks.registry import TASKS
+from tests.support.plain_models import make_trained_model
 
 SIDE = 64
 
@@ -147,6 +151,21 @@ class Dense(nn.Module):
 def test_deepest_features_explain_dense_outputs(body: str) -> None:
     found = choose_layer(Dense(body), lambda outputs: outputs[0, 1].sum(), torch.randn(1, 3, SIDE, SIDE), is_dense=True)
     assert found == (body, (8, 8))
+
+
+def test_heat_maps_are_those_of_their_method() -> None:
+    torch.manual_seed(0)
+    body, head = nn.Conv2d(3, 4, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(4 * 8 * 8, 3))
+    model, image = make_trained_model("classification", nn.Sequential(body, head)), torch.rand(1, 3, 16, 16)
+    features = body(image).detach().requires_grad_()
+    expected = {"eigen-cam": [eigen_cam(features[0].detach())] * 2}
+    gradients = [torch.autograd.grad(head(features)[0, number], features)[0] for number in (2, 0)]
+    expected["grad-cam"] = [grad_cam(features[0].detach(), gradient[0]) for gradient in gradients]
+    for method in get_args(Method):
+        found = Explainer(model, method).explain(image, [2, 0])
+        for each, heat in zip(found, expected[method], strict=False):
+            torch.testing.assert_close(each.heat, combine_maps([heat], 16))
+        assert [each.target.class_name for each in found] == ([""] if method == "eigen-cam" else ["c", "a"])
 
 
 def test_cams_match_their_definitions() -> None:

@@ -23,13 +23,16 @@ from engine.contract.inference.prediction import PredictRequest
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.outlines import Window
 from engine.data.splits import printable
+from engine.inference.prediction import work
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
 from engine.inference.prediction.outlines import encode_runs
+from engine.inference.prediction.plan import Plan, PlanFolder
 from engine.inference.prediction.results import MAX_DRAWN_PIXELS, ResultWriter, Sample
 from engine.inference.prediction.sources import Kind, list_sources
 from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import VideoWriter, frames, read_frame_rate
+from engine.models.base import TaskError
 from engine.tasks.predictions import Objects, Raw
 from tests.support.clouds import make_scene, write_ply
 from tests.support.consent import permit_model_file
@@ -390,6 +393,20 @@ def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
     for height, expected in ((MAX_DRAWN_PIXELS, False), (4, True)):
         sample = Sample(0, f"{height}", "p", "", (height, 2), lambda: np.zeros((4, 2, 3), np.uint8))
         assert ("overlays" in write_results(model, tmp_path, sample, objects, overlays=True).files) == expected
+
+
+def test_unwritable_journal_is_a_problem_of_the_output(tmp_path: Path) -> None:
+    [path] = write_images(tmp_path / "images", [1])
+    sources, folder = list_sources([path], "images", str(tmp_path / "out")), PlanFolder(tmp_path)
+    folder.write_plan(Plan(kind="images", samples=1, start=1), sources, np.zeros(1, np.int64))
+    (tmp_path / "journal-0001-0000.jsonl").mkdir()
+    with open_shard(make_trained_model("classification", ChannelScores(pooled=True))) as shard:
+        shard.folder = tmp_path
+        request = PredictRequest(run="", paths=(path,), out=str(tmp_path / "out"))
+        with pytest.raises(TaskError, match=r"can't be written into .*/out: Is a directory") as raised:
+            work.predict_shard(request, make_trained_model("classification", ChannelScores(pooled=True)), shard)
+    assert raised.value.field == "out"
+    assert folder.read_model().classes == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,16 @@ def test_worst_samples_are_filtered_by_both_classes(tmp_path: Path) -> None:
         assert [sample.path for sample in review_run(tmp_path, **fields).worst] == [f"{each}.png" for each in expected]
 
 
+def test_unknown_classes_are_reported_together(tmp_path: Path) -> None:
+    write_evaluation(tmp_path, ["val"], classes=("cat", "dog"))
+    with pytest.raises(CannotLoad) as refused:
+        review_run(tmp_path, true="cap", predicted="dig")
+    assert [(problem.field, problem.remedy) for problem in refused.value.problems] == [
+        ("true", "Did you mean “cat”?"),
+        ("predicted", "Did you mean “dog”?"),
+    ]
+
+
 def test_origin_counts_runs_and_training_samples(tmp_path: Path) -> None:
     first = write_evaluation(tmp_path / "run-1", ["train", "val", "val"])
     second = write_evaluation(tmp_path / "run-2", ["val"])

@@ -210,6 +210,12 @@ def test_checkpoint_has_the_parts_of_a_batch(make_worker: Callable[..., Worker])
     content = worker.last()
     assert content["parts"] == {"asked": 2, "evaluation": 8}
     assert (content["job"]["accumulation"], content["job"]["compile"], content["classes"]) == (4, "auto", ("a", "b"))
+    model = worker.strategy.model
+    model._compiled_call_impl = model._call_impl  # as if it were compiled
+    worker.save(2, top1=0.6)
+    never = make_worker(compile="on")  # which was given up
+    never.save(1, top1=0.5)
+    assert [each.last()["job"]["compile"] for each in (worker, never)] == ["on", "off"]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
