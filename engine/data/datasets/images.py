@@ -136,7 +136,7 @@ class ImageSet(ABC):
 
         Names are relative to the dataset folder, so that they are equal on every computer.
         """
-        yield f"{len(self)} {self.cache_key} {self.bands}".encode()
+        yield f"{len(self)} {self.cache_key}".encode()
         for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
             if isinstance(files, Files):

@@ -131,7 +131,7 @@ def _read_text_file(path: str) -> ClassTable | None:
     # Only a file whose name promises colors may have other lines.
     if len(colors) >= 2 and (is_color_list or len(colors) == len(lines)):
         return _make_table(path, colors, colors=True)
-    numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED_LINE.fullmatch(line))]
+    numbered = [(match[2], int(match[1])) for line in lines if (match := _NUMBERED_LINE.fullmatch(line))]
     if len(numbered) == len(lines) and _are_unique(numbered):
         return _make_table(path, numbered)
     if is_color_list:
@@ -149,7 +149,7 @@ def _parse_color_line(line: str) -> _Row | None:
     else:
         return None
     color = _parse_color([int(number) for number in numbers])
-    return None if color is None else (name.strip(), color)
+    return None if color is None else (name, color)
 
 
 def _read_csv(path: str) -> ClassTable | None:

@@ -66,14 +66,12 @@ def is_array(content: bytes) -> bool:
 def read_deep_facts(stream: IO[bytes]) -> Facts | None:
     """Return the facts about a NumPy array or an image with more than 8 bits, or None for any other file.
 
-    `stream` is rewound. Raises Unfit for an array that can't be an image.
+    Raises Unfit for an array that can't be an image.
     """
     head = stream.read(_HEAD_BYTES)
-    stream.seek(0)
     if is_array(head):
-        facts = read_array_facts(stream)
         stream.seek(0)
-        return facts
+        return read_array_facts(stream)
     if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:  # the bit depth
         width, height, color = int.from_bytes(head[16:20]), int.from_bytes(head[20:24]), head[25]
         return Facts(height, width, _PNG_BANDS.get(color, 1), np.dtype(np.uint16), 65535, color in _PNG_ALPHAS)
@@ -216,7 +214,6 @@ def _read_array(content: bytes) -> Values:
         raise Unfit("it is truncated")
     stream.seek(0)
     values: Values = np.load(stream, allow_pickle=False)
-    values = values.astype(kind.newbyteorder("="), copy=False)
     if values.dtype == bool:
         values = values.astype(np.uint8) * np.uint8(255)
     if values.ndim == 3 and values.shape[2] > _MAX_CHANNELS:

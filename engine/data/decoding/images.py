@@ -122,7 +122,7 @@ def fit(image: Tensor, size: int) -> Tensor:
     height, width = image.shape[-2:]
     if (height, width) != (size, size):
         scale = size / min(height, width)
-        target = (max(size, round(height * scale)), max(size, round(width * scale)))
+        target = (round(height * scale), round(width * scale))
         if target != (height, width):
             image = functional.interpolate(image, target, mode="bilinear", antialias=True)
         top, left = (target[0] - size) // 2, (target[1] - size) // 2

@@ -24,7 +24,6 @@ def open_header(stream: IO[bytes]) -> Image.Image:
     The first HEIF image registers pillow-heif with Pillow for the whole process.
     """
     head = stream.read(64)
-    stream.seek(0)
     if is_array(head):
         return ArrayImage(stream)
     # AVIF, which Pillow reads, may have the brand "mif1", too.
@@ -36,7 +35,6 @@ def open_header(stream: IO[bytes]) -> Image.Image:
     except UnidentifiedImageError:
         if not is_tiff(head):
             raise
-        stream.seek(0)
         return ArrayImage(stream)
 
 
@@ -75,6 +73,7 @@ class ArrayImage(ImageFile.ImageFile):
     def _open(self) -> None:
         """Read the header and set the mode and the size, as Pillow requires. Raises UnidentifiedImageError."""
         assert self.fp is not None
+        self.fp.seek(0)
         self._is_tiff = is_tiff(self.fp.read(4))
         self.fp.seek(0)
         facts = read_tiff_facts(self.fp) if self._is_tiff else read_deep_facts(self.fp)
@@ -95,7 +94,6 @@ class ArrayImage(ImageFile.ImageFile):
                     values = np.concatenate([255 - values[:, :, :1], values[:, :, 1:]], 2)
             else:
                 values = read_deep(self.fp.read(), self._facts)
-            image = make_image(values)
-            self._mode, self.im = image.mode, image.im
+            self.im = make_image(values).im
             self._is_decoded = True
         return Image.Image.load(self)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from engine.data.decoding.reading import check_size
 from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import spread_evenly
 
@@ -78,16 +77,12 @@ class Rotation(NamedTuple):
 
 
 def get_rotation(image: Image.Image) -> Rotation | None:
-    """Return the rotation of an opened image, or None if it is upright.
-
-    Raises Unfit if the image is rotated and too large to decode.
-    """
+    """Return the rotation of an opened image, or None if it is upright."""
     if image.format == "PNG" and "exif" not in image.info:
         return None  # Pillow would decode the entire file to search for the tag at its end
     orientation = image.getexif().get(TAG, 1)
     if orientation not in _UPRIGHT:
         return None
-    check_size(image)
     height, width = image.height, image.width
     if orientation in QUARTER:
         height, width = width, height

@@ -158,8 +158,7 @@ def _decode_for_expat(content: bytes) -> bytes | str:
     for mark, encoding, _ in BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
-    is_utf16 = b"\0" in content[:4]  # stripping single bytes would divide its characters
-    if not is_utf16 and content.lstrip().startswith(b"<"):
+    if content.lstrip().startswith(b"<"):
         content = content.strip()
     declaration = _XML_ENCODING.match(content)
     if declaration is None:

@@ -115,13 +115,11 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
 def read_facts(stream: IO[bytes]) -> Facts | None:
     """Return the facts about a TIFF, a NumPy array, or another image with more than 8 bits, or None for other images.
 
-    `stream` is rewound. Raises Unfit, and any exception of tifffile.
+    Raises Unfit, and any exception of tifffile.
     """
     head = stream.read(4)
     stream.seek(0)
-    facts = read_tiff_facts(stream) if is_tiff(head) else read_deep_facts(stream)
-    stream.seek(0)
-    return facts
+    return read_tiff_facts(stream) if is_tiff(head) else read_deep_facts(stream)
 
 
 def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
@@ -282,10 +280,8 @@ def _drop_missing_data(values: Values, no_data: float | None) -> Values:
 
 def is_opacity(values: Values) -> bool:
     """Return True if the last band in pixels [bands, n] is mostly 0 or the maximum, as is typical for opacity."""
-    if not values.size:
-        return False
     maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
-    return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5)
+    return bool(2 * np.isin(values[-1], (0, maximum)).sum() > values.shape[1])
 
 
 def _learn_from_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:

@@ -177,10 +177,9 @@ class TiffRows:
             raise Unfit("it is too large, and not divided into tiles or strips")
 
     def _read_values(self, first: int, last: int) -> Values:
-        """Return the stored values of the rows `first` to `last` - 1, [rows, width, bands], in native byte order."""
+        """Return the stored values of the rows `first` to `last` - 1, [rows, width, bands], in any byte order."""
         if self._mapped_pages is not None:
-            stored = [np.asarray(mapped[first:last]) for mapped in self._mapped_pages]
-            pages = [each.astype(each.dtype.newbyteorder("=")) for each in stored]
+            pages = [np.asarray(mapped[first:last]) for mapped in self._mapped_pages]
         else:
             pages = [_decode_rows(page, first, last) for page in self._pages]
         values = np.concatenate([each[:, :, None] if each.ndim == 2 else each for each in pages], 2)

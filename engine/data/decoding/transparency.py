@@ -39,11 +39,9 @@ def blend(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
 
 
 def remove_transparency(image: Image.Image) -> Image.Image:
-    """Convert an 8-bit image with transparency to gray or RGB. Other images are returned unchanged."""
-    is_deep = image.mode.startswith("I")  # more than 8 bits, which the conversion to RGBA would cut off
-    if is_deep or not image.has_transparency_data:
+    """Convert an 8-bit image with transparency to RGB. An opaque image is returned unchanged."""
+    if not image.has_transparency_data:
         return image
     pixels = np.asarray(image.convert("RGBA"))
     levels, alpha = pixels[..., :3], pixels[..., 3]
-    levels = blend(levels, alpha, choose_background(levels, alpha))
-    return Image.fromarray(levels[..., 0] if image.mode in ("1", "L", "LA", "La") else levels)
+    return Image.fromarray(blend(levels, alpha, choose_background(levels, alpha)))

@@ -34,7 +34,7 @@ class View(NamedTuple):
         """
         if framing == "crop":
             scale = resized / min(height, width)
-            tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
+            tall, wide = round(height * scale), round(width * scale)
             top, left = -((tall - resized) // 2), -((wide - resized) // 2)
         else:
             top, left, tall, wide = find_letterbox(height, width, resized)
