@@ -11,6 +11,7 @@ import pytest
 from engine.data.decoding.class_tables import find_tables
 from engine.data.decoding.masks import read_names_by_value
 from engine.data.splits import MaskCode
+from engine.system.regular_files import UnusableFile
 
 COLORED = [("void", 0x000000), ("road", 0x800000), ("tree", 0x008000)]
 NUMBERED = [("void", 0), ("road", 7), ("tree", 255)]
@@ -120,6 +121,24 @@ def test_find_tables_numbers_equal_names(tmp_path: Path, third: str, numbered: t
     assert table.names == numbered
 
 
+def test_find_tables_prefers_definitions_and_skips_large_files(tmp_path: Path) -> None:
+    texts = {"classes.json": BY_VALUE["classes.json"], "classes.csv": BY_VALUE["classes.csv"]}
+    for name, text in (texts | {"classes.txt": "a\nb\n"}).items():
+        (tmp_path / name).write_text(text.ljust(1 << 20))
+    (tmp_path / "esri_model_definition.emd").write_text(BY_VALUE["esri_model_definition.emd"])
+    tables = ["esri_model_definition.emd", "classes.txt", "classes.csv", "classes.json"]
+    assert [table.file for table in find_tables(str(tmp_path))] == tables
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.ljust((1 << 20) + 1))
+    assert [table.file for table in find_tables(str(tmp_path))] == tables[:2]
+
+
+def test_find_tables_refuses_lists_with_too_many_lines(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("\n" * 100_001)
+    with pytest.raises(UnusableFile, match="100,001 lines, too many for class names"):
+        find_tables(str(tmp_path))
+
+
 def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
     assert read_names_by_value(str(tmp_path)) is None
     (tmp_path / "class_dict.csv").write_text(BY_COLOR["class_dict.csv"])
@@ -128,6 +147,9 @@ def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
     meaning = read_names_by_value(str(tmp_path))
     assert meaning is not None
     assert (meaning.classes, meaning.code) == (("sky", "road"), MaskCode((0, 1), ignored=(255,)))
+    (tmp_path / "classes.txt").write_text("".join(f"class {number}\n" for number in range(256)))
+    assert (meaning := read_names_by_value(str(tmp_path))) is not None
+    assert "256 classes; masks and clouds support at most 255" in meaning.failure
 
 
 @pytest.mark.parametrize(
@@ -136,6 +158,23 @@ def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
         ("labelmap.txt", "void:0,0,0::\nby hand\nroad:128,0,0::\n", ["void", "road"]),
         ("classes.txt", "void 0 0 0\nroad\n", ["void 0 0 0", "road"]),
         ("label_colors.txt", "void\nroad\n", []),
+        ("label_colors.txt", "0 0 0 void\n0 0 0 other\n1 1 1 road\n", ["void", "road"]),
+        ("labelmap.txt", "void:0,0,0::\nby hand\n", []),
+        ("classes.txt", "# names\nsky\n\nroad\n", ["sky", "road"]),
+        ("classes.txt", "sky\n", []),
+        ("classes.txt", "0 a\n0 b\n", ["0 a", "0 b"]),
+        ("classes.csv", "klasse,nummer\nvoid,0\nroad,7\n", ["void", "road"]),
+        ("classes.csv", "klasse,nummer\nvoid,0\nroad\nroof,7\n", []),
+        ("classes.csv", "value,name\n0,\n7,road\n", ["value 0", "road"]),
+        ("class_names.csv", "cat,pet,0\ndog,pet,1\n", []),
+        ("classes.json", '{"void": 0, "road": [1, 2, 3]}', []),
+        ("classes.json", '{"void": 0}', []),
+        ("classes.json", '{"void": 0, "road": 0}', []),
+        ("classes.json", '{"0": "#000000", "1": "#ff0000"}', ["0", "1"]),
+        ("classes.json", '[{"id": 1}, {"id": 2}]', []),
+        ("classes.json", '{"void": [0, 0, 0], "road": [255, 1, 2]}', ["void", "road"]),
+        ("esri_model_definition.emd", '{"Classes": []}', []),
+        ("esri_model_definition.emd", '{"Classes": [{"Value": 2}]}', []),
         ("classes.csv", "value,name\n-1,void\n7,road\n", ["void", "road"]),
         ("classes.csv", "name,value\nvoid,0\nroad\n", []),
         ("classes.json", '{"void": true, "road": 5}', []),

@@ -17,7 +17,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.deep import Facts, choose_mode, make_image, read_deep, read_deep_facts, to_levels
 from engine.data.decoding.images import frame, letterbox
-from engine.data.decoding.limits import Unfit
+from engine.data.decoding.limits import MAX_PIXELS, Unfit
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.tiff import learn_bands
 
@@ -132,6 +132,10 @@ def test_byte_arrays_are_images_as_they_are(shape: tuple[int, ...]) -> None:
         (npy(np.zeros((4, 4), complex)), "complex"),
         (npy(np.zeros(7)), "not one image"),
         (npy(np.zeros((9, 9, 9))), "not one image"),
+        (npy(np.zeros((0, 5))), r"not one image of up to 4 channels \(0 x 5\)"),
+        (b"\x93NUMPY\3\0" + bytes(9), "of a kind that is not an image"),
+        (b"P2 2 2 65535\n1 2 3", "truncated"),
+        (tif(values(0, 2), photometric="minisblack", planarconfig="contig"), "it has 2 bands"),
         (npy(np.zeros((3, 9, 4))), "could both be the channels"),
         (npy(np.array(["a", "b"])), "no numbers"),
         (npy(np.zeros((40, 40)))[:-9], "truncated"),
@@ -181,10 +185,10 @@ def test_known_scales_are_read_without_learned_ranges(content: bytes) -> None:
     np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))
 
 
-def test_rgba_of_16_bits_is_read_for_a_color_model() -> None:
-    opaque = np.full((SIDE, SIDE, 1), 65535, np.uint16)
-    array = np.concatenate([full_scale(3), opaque], 2)
-    content = tif(array, extrasamples=["unassalpha"])
+@pytest.mark.parametrize(("kind", "opacity"), [("unassalpha", 999), ("unspecified", 65535)])
+def test_rgba_of_16_bits_is_read_for_a_color_model(kind: str, opacity: int) -> None:
+    array = np.concatenate([full_scale(3), np.full((SIDE, SIDE, 1), opacity, np.uint16)], 2)
+    content = tif(array, extrasamples=[kind])
     np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))
 
 
@@ -203,6 +207,15 @@ def make_codestream(bits: int) -> bytes:
     [
         (make_codestream(12), (60, 90, 1, np.uint16, 4095)),
         (make_codestream(8), None),
+        (make_codestream(16), (60, 90, 1, np.uint16, 65535)),
+        (make_codestream(17), None),
+        (make_codestream(12 + 128), (60, 90, 1, np.uint16, 4095)),  # signed
+        (imagecodecs.png_encode(np.zeros((3, 5), np.uint16)), (3, 5, 1, np.uint16, 65535, False)),
+        (imagecodecs.png_encode(np.zeros((3, 5, 4), np.uint16)), (3, 5, 4, np.uint16, 65535, True)),
+        (b"\x89PNG\r\n\x1a\n", None),
+        (b"P3 3 2 300\n", (2, 3, 3, np.uint16, 300)),
+        (b"P5 3 2 65536\n", None),
+        (b"P5 without a header", None),
         (b"P5 3 2 256\n", (2, 3, 1, np.uint16, 256)),
         (b"P6 3 2 65535\n", (2, 3, 3, np.uint16, 65535)),
         (b"P5 3 2 255\n", None),
@@ -213,7 +226,25 @@ def make_codestream(bits: int) -> bytes:
 )
 def test_facts_are_read_from_headers(content: bytes, facts: tuple[object, ...] | None) -> None:
     found = read_deep_facts(io.BytesIO(content))
-    assert (None if found is None else tuple(found)[:5]) == facts
+    assert (None if found is None or facts is None else tuple(found)[: len(facts)]) == facts
+    assert (found is None) == (facts is None)
+
+
+def test_text_and_floats_of_pnm_are_read() -> None:
+    assert decode_pixels(b"P2\n2 1\n65535\n65535 0\n", 1).tolist() == [[[255], [0]]]
+    assert decode_pixels(b"Pf\n2 1\n-1.0\n" + np.array([0, 1], "<f4").tobytes(), 1).tolist() == [[[0], [255]]]
+
+
+@pytest.mark.parametrize(("height", "width", "bands"), [(2, MAX_PIXELS // 2 + 1, 1), (1, MAX_PIXELS // 2, 9)])
+def test_read_deep_limits_pixels_and_values(height: int, width: int, bands: int) -> None:
+    with pytest.raises(Unfit, match=rf"it is too large \({width:,} x {height:,} pixels\)"):
+        read_deep(b"", Facts(height, width, bands, np.dtype(np.uint16)))
+
+
+def test_arrays_of_newer_versions_are_read() -> None:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.array([[7, 9]], np.uint8), version=(2, 0))
+    assert decode_pixels(stream.getvalue(), 1).tolist() == [[[7], [9]]]
 
 
 def test_arrays_of_bools_are_black_and_white() -> None:
@@ -234,6 +265,9 @@ def test_image_of_refuses_numbers_beyond_32_bits(value: int) -> None:
     with pytest.raises(Unfit):
         make_image(np.full((2, 2, 1), value))
     assert np.asarray(make_image(np.full((2, 2, 1), value >> 12))).tolist() == [[value >> 12] * 2] * 2
+    for kind, bands, reason in ((np.int16, 3, "no color image of 8 bits"), (np.uint8, 5, "it has 5 bands")):
+        with pytest.raises(Unfit, match=reason):
+            make_image(np.zeros((2, 2, bands), kind))
 
 
 @pytest.mark.parametrize(("bands", "mode"), [(1, "L"), (2, "LA"), (3, "RGB"), (4, "RGBA"), (5, "RGBA")])
@@ -250,6 +284,7 @@ def test_mode_depends_on_bands(bands: int, mode: str) -> None:
         (np.float32, 0, 0.003, None, None),
         (np.float32, 0, 1.5, None, None),
         (np.uint16, 0, 65535, 65535, [0, 255]),
+        (np.uint16, 0, 0, 65535, [0, 0]),
         (np.uint16, 0, 4095, 65535, None),
         (np.uint16, 0, 4097, 65535, [0, 16]),
         (np.uint16, 0, 4095, None, None),

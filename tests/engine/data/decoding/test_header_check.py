@@ -74,6 +74,8 @@ def test_heif_seems_complete_until_truncated(tmp_path: Path) -> None:
 def test_unknown_and_missing_files_do_not_seem_complete(tmp_path: Path) -> None:
     assert not seems_complete(str(write_image(tmp_path / "a.bmp")))
     assert not seems_complete(str(tmp_path / "nothing.jpg"))
+    (tmp_path / "a.pgm").write_bytes(b"P5 without a header")
+    assert not seems_complete(str(tmp_path / "a.pgm"))
     assert not seems_complete(str(tmp_path))
 
 
@@ -117,7 +119,7 @@ def test_largest_image_of_an_avif_counts(tmp_path: Path, side: int, complete: bo
 
 
 @pytest.mark.parametrize(
-    ("head", "needed"), [(b"P5 3 2 255\n", 6), (b"P5 3 2 65535\n", 12), (b"P6 3 2 255\n", 18), (b"P6 3 2 65535\n", 36)]
+    ("head", "needed"), [(b"P5 3 2 255\n", 6), (b"P5 3 2 256\n", 12), (b"P6 3 2 255\n", 18), (b"P6 3 2 65535\n", 36)]
 )
 def test_pnm_and_array_need_all_values(tmp_path: Path, head: bytes, needed: int) -> None:
     for length in (needed, needed - 1):

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 
 from engine.data.decoding import images
-from engine.data.decoding.images import decode, decode_stretched
+from engine.data.decoding.images import decode, decode_jpeg_pixels, decode_letterboxed, decode_stretched
 from engine.data.decoding.reading import Unfit
+from engine.data.decoding.tiff import Bands
 
 
 def draw_scene(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -100,6 +101,32 @@ def test_scaled_jpeg_resembles_full_decode() -> None:
     content = jpeg(draw_scene(1203, 901))
     scaled, full = decode(content, 40, 3), decode_with_pillow(content, 40, 3)
     assert 0 < compute_mean_difference(scaled, full) < 3
+
+
+@pytest.mark.parametrize(("size", "shape"), [(10, (31, 46)), (11, (61, 91)), (40, (121, 181)), (41, (241, 361))])
+def test_jpeg_is_reduced_to_three_times_the_size(size: int, shape: tuple[int, int]) -> None:
+    pixels = decode_jpeg_pixels(jpeg(draw_scene(361, 241)), size, 3)
+    assert pixels is not None
+    assert pixels.shape[:2] == shape
+
+
+def test_images_are_resized_like_in_pillow() -> None:
+    image, stream = draw_scene(151, 97), BytesIO()
+    image.save(stream, "PNG")
+    content = stream.getvalue()
+    filled, boxed = (np.asarray(image.resize(size, Image.Resampling.BILINEAR)) for size in ((50, 32), (32, 21)))
+    assert compute_mean_difference(decode(content, 32, 3), filled[:, 9:41].transpose(2, 0, 1)) < 1
+    square, sides = decode_letterboxed(content, 3, 32)
+    assert compute_mean_difference(square[:, 5:26], boxed.transpose(2, 0, 1)) < 1
+    assert not square[:, :5].any()
+    assert sides == (97, 151)
+    assert decode_stretched(content, 97, 3)[0].shape == (3, 97, 97)
+
+
+def test_jpeg_among_images_of_bands_is_refused() -> None:
+    four = Bands(*((each,) * 4 for each in (0.0, 255.0, 0.5, 1.0)))
+    with pytest.raises(Unfit, match="it is not an image of 4 bands, unlike most of the others"):
+        decode(jpeg(draw_scene(80, 60)), 32, 4, four)
 
 
 def test_jpeg_with_harmless_damage_is_read() -> None:

@@ -90,8 +90,9 @@ def test_read_values_runs_no_pickles(tmp_path: Path) -> None:
 def test_read_values_takes_arrays_of_one_band_or_of_colors() -> None:
     assert read_values(encode_mask(NUMBERS[None].astype(np.uint8), "npy")).values.tolist() == NUMBERS.tolist()
     assert read_values(encode_mask(color_mask(NUMBERS, {1: 0xFF}), "npy")).mode == "color"
-    with pytest.raises(Unfit, match="height x width"):
-        read_values(encode_mask(np.zeros((2, 4, 4, 5), np.uint8), "npy"))
+    for other in (np.zeros((2, 4, 4, 5), np.uint8), np.zeros((2, 2), complex), np.zeros((4, 4, 3), np.int16)):
+        with pytest.raises(Unfit, match="height x width"):
+            read_values(encode_mask(other, "npy"))
 
 
 def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
@@ -178,7 +179,9 @@ def test_lossy_files_are_marked(ending: str, options: dict[str, object], lossy: 
         assert read_values(encode_mask(Image.fromarray(mask), ending, **options)).lossy == lossy
 
 
-@pytest.mark.parametrize(("text", "no_data"), [("0", 0), ("255", 255), ("-9999", -9999), ("1e30", None), ("?", None)])
+@pytest.mark.parametrize(
+    ("text", "no_data"), [("0", 0), ("255", 255), ("-9999", -9999), ("-1e30", None), ("nan", None), ("?", None)]
+)
 def test_missing_data_may_be_any_number(text: str, no_data: int | None) -> None:
     for kind, compression in ((np.uint8, None), (np.float32, None), (np.uint64, None), (np.uint8, "zstd")):
         tags = [(42113, "s", 0, text, True)]
@@ -195,6 +198,11 @@ def test_nearly_gray_colors_are_gray_in_lossy_masks_only(nearest: bool, fits: bo
     else:
         with pytest.raises(Unfit):
             class_plane(mask, code)
+
+
+def test_count_values_adds_the_blocks_of_large_masks() -> None:
+    values, pixels = count_values(np.repeat(np.array([[3], [9], [3]], np.uint8), 1 << 20, 1))
+    assert (values.tolist(), pixels.tolist()) == ([3, 9], [2 << 20, 1 << 20])
 
 
 def test_merge_counts_adds_pixels_and_masks() -> None:
@@ -233,7 +241,7 @@ def test_indices_beyond_the_palette_have_its_last_color() -> None:
 
 @pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
 def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
-    masks = [make_surveyed_mask([0, 1], palette=[7, 8])] * (11 - odd) + [
+    masks = [make_surveyed_mask([0, 1], palette=[7, 8])] * (10 - odd) + [
         make_surveyed_mask([0, 1], palette=[7, 5])
     ] * odd
     assert Survey(masks).find_common_palette() == palette
@@ -247,15 +255,17 @@ def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pyt
         "b": encode_mask(columns, "png"),
         "c": encode_mask(flat, "png"),
         "d": encode_mask(flat.T, "png"),
+        "f": encode_mask(columns.T, "png"),
     }
     for name, content in (contents | {"e": b""}).items():
         (tmp_path / f"{name}.png").write_bytes(content)
-    survey = survey_masks([str(tmp_path / f"{name}.png") for name in "abcde"])
-    assert [mask.flat for mask in survey.masks] == [False, True, True]
+    survey = survey_masks([str(tmp_path / f"{name}.png") for name in "abcdef"])
+    assert [mask.flat for mask in survey.masks] == [False, True, True, False]
     assert survey.failure.startswith("a.png: ")
     assert (survey.has_smooth_values(), Survey(survey.masks[:1]).has_smooth_values()) == (False, True)
     monkeypatch.setattr("engine.data.decoding.mask_survey.MAX_VALUES", 2)
-    rare = np.array([[0] * 9, [1] + [2] * 5 + [0] * 3], np.uint8)
+    assert len(survey_masks([str(tmp_path / "c.png")] * (ENOUGH_PHOTOS + 1)).masks) == ENOUGH_PHOTOS + 1
+    rare = np.array([[2] * 9, [1] + [0] * 5 + [2] * 3], np.uint8)
     (tmp_path / "e.png").write_bytes(encode_mask(rare, "png"))
     (mask,) = survey_masks([str(tmp_path / "e.png")]).masks
-    assert (mask.values.tolist(), mask.pixels.tolist(), mask.distinct) == ([0, 2], [12, 5], 3)
+    assert (mask.values.tolist(), mask.pixels.tolist(), mask.distinct) == ([0, 2], [5, 12], 3)

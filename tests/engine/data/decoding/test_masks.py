@@ -53,3 +53,4 @@ def test_unusable_mask_is_named(tmp_path: Path) -> None:
         splits.train.load(1, 16, 3)
     with pytest.raises(UnreadableImage, match=r"002.png: its mask contains the value 9, which belongs to no class"):
         splits.train.load(2, 16, 3)
+    assert splits.train.class_counts(3)[0] > 8 * 32  # only masks with unknown values are left out

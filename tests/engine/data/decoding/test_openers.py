@@ -10,7 +10,7 @@ from pathlib import Path
 import imagecodecs
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.image_files import EXTENSIONS, is_image
@@ -64,7 +64,11 @@ def test_images_of_every_ending_are_trained_on(tmp_path: Path, ending: str) -> N
     assert is_image(f"x{ending.upper()}")
     assert len(splits.train) == 2
     content = (tmp_path / f"train/a/0{ending}").read_bytes()
-    assert decode_header(content).size == SIZE
+    image = decode_header(content)
+    assert image.size == SIZE
+    bright = image.getpixel((15, 10))
+    image.putpixel((0, 0), bright)  # type: ignore[arg-type]
+    assert image.getpixel((0, 0)) == bright
     pixels = decode_pixels(content, 3)
     assert pixels.shape == (SIZE[1], SIZE[0], 3)
     assert pixels[8:16, 12:28].min() > 150
@@ -99,6 +103,15 @@ def test_a_broken_tiff_for_tifffile_is_refused(compression: str) -> None:
     with pytest.raises(Exception, match=r"."):
         decode_pixels(content[: len(content) // 2], 3)
     assert decode_pixels(content, 3).shape == (SIZE[1], SIZE[0], 3)
+
+
+def test_a_tiff_with_colors_that_only_pillow_converts_is_refused() -> None:
+    import tifffile
+
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, np.zeros((8, 8, 4), np.uint8), photometric="separated", compression="lerc")
+    with pytest.raises(UnidentifiedImageError):
+        decode_header(stream.getvalue())
 
 
 def test_every_known_ending_has_a_format() -> None:

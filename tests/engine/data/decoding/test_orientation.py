@@ -36,3 +36,4 @@ def test_turn_upright_like_image_turns_planes_of_the_stored_size(tmp_path: Path)
     assert turn_upright_like_image(planes, path, (9, 6)).tolist() == np.rot90(planes, -1).tolist()
     for other in (planes.reshape(9, 6), planes[:4, :3], planes[:, :6]):
         assert turn_upright_like_image(other, path, (9, 6)) is other
+    assert turn_upright_like_image(planes, write_image(tmp_path / "b.jpg", 3), (6, 9)) is planes

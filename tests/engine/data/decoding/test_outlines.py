@@ -63,7 +63,8 @@ def test_polygons_match_coco_except_at_edges() -> None:
 
 
 def test_outline_of_several_polygons_is_their_union() -> None:
-    some = outline([[2, 1, 4, 1, 4, 3, 1, 3, 7], [6, 5, 8, 5, 8, 9, 6, 9], [5, 4, 8.2, 4, 5, 7.2]])
+    empty = [1.6, 1.6, 2.4, 1.6, 2.4, 2.4]  # without the center of a pixel
+    some = outline([[6, 5, 8, 5, 8, 9, 6, 9], [5, 4, 8.2, 4, 5, 7.2], empty, [2, 1, 4, 1, 4, 3, 1, 3, 7]])
     window = some.window(10, 12)
     assert window is not None
     assert (window.top, window.left, window.pixels.shape, int(window.pixels.sum())) == (1, 1, (8, 7), 5 + 8 + 5)
@@ -99,6 +100,7 @@ def test_invalid_outline_has_reason(content: object, reason: str) -> None:
 def test_runs_of_another_size_are_refused() -> None:
     with pytest.raises(OutlineError, match="4 x 2 pixels, the image has 2 x 4"):
         outline({"size": [2, 4], "counts": [3, 5]}).window(4, 2)
+    assert np.isnan(outline({"size": [2, 4], "counts": [8]}).edges()).all()
 
 
 def test_zigzags_with_millions_of_crossings_are_refused() -> None:

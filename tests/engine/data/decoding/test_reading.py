@@ -5,16 +5,24 @@ from __future__ import annotations
 import codecs
 import csv
 import errno
+import os
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from engine.data.decoding.limits import MAX_PIXELS, Unfit
 from engine.data.decoding.reading import (
     count_folder_channels,
+    decode_header,
     describe_failure,
     is_gray,
     parse_finite,
+    read_head,
+    read_json,
+    read_number,
     read_text,
     read_text_lines,
     refuse_unusable,
@@ -22,6 +30,13 @@ from engine.data.decoding.reading import (
 from engine.system.regular_files import UnusableFile
 
 TEXT = "cat\nStraße\n"
+
+
+def npy_header(height: int, width: int) -> bytes:
+    """Return the header of a NumPy file with an image of bytes."""
+    stream = BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": (height, width)})
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +78,43 @@ def test_read_text_lines_strips_and_leaves_out_empty_lines(tmp_path: Path) -> No
 )
 def test_parse_finite_is_none_for_words_that_are_no_coordinates(word: str, number: float | None) -> None:
     assert parse_finite(word) == number
+    if number is None:
+        with pytest.raises(Unfit, match=f"line 7 contains {word}, which is not a number"):
+            read_number(word, 7)
+
+
+def test_read_json_limits_the_size_and_explains_errors(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.json")
+    for text, reason in (
+        ("[12]", None),
+        ("[1 2]", r"not valid JSON \(Expecting .* column 4"),
+        ("[1,2]", "maximum is 4"),
+    ):
+        Path(path).write_text(text)
+        if reason is None:
+            assert read_json(path, 4) == [12]
+            continue
+        with pytest.raises(ValueError, match=reason):
+            read_json(path, 4 if "maximum" in reason else 5)
+
+
+def test_read_head_is_empty_for_unreadable_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "fifo")
+    assert [read_head(str(tmp_path / name), 2) for name in ("a", "gone", "fifo")] == [b"ab", b"", b""]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "PostScript"),
+        (npy_header(3, MAX_PIXELS // 3 + 1), rf"too large \({MAX_PIXELS // 3 + 1:,} x 3 pixels\)"),
+    ],
+)
+def test_decode_header_refuses_files_with_the_reason(content: bytes, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        decode_header(content)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +141,7 @@ def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) ->
         assert is_gray(image) == (name == "gray")
         image.save(tmp_path / f"{name}.png")
     gray, color, gone = (str(tmp_path / f"{name}.png") for name in ("gray", "color", "gone"))
-    assert [count_folder_channels(*splits) for splits in ([[gray], [gone]], [[gone]], [[gray], [gray, color]])] == [
+    assert [count_folder_channels(*splits) for splits in ([[gone, gray], []], [[gone]], [[gray], [gray, color]])] == [
         1,
         3,
         3,

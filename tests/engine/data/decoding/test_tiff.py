@@ -15,12 +15,14 @@ from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import (
     Bands,
     count_channels,
+    is_opacity,
     learn_bands,
     open_to_show,
     read_bands,
     scale_opacity,
     stretch_values,
 )
+from engine.data.decoding.tiff_pages import read_tiff, read_tiff_facts
 
 SIDE = 24
 
@@ -59,6 +61,7 @@ def test_bands_are_stretched_over_their_range(tmp_path: Path, kind: str, how: di
         files.append(save(tmp_path / f"{number}.tif", given, **how))
     bands = learnt(tmp_path, files)
     assert bands.count == 5
+    assert bands.low == pytest.approx(15.0 * np.arange(1, 6), rel=0.5)
     assert bands.high == pytest.approx(3000.0 * np.arange(1, 6), rel=0.02)
     content = Path(files[1]).read_bytes()
     levels = read_bands(content, bands)
@@ -98,6 +101,17 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     learned = learn_bands(str(tmp_path), [opaque.replace("scale_opacity.tif", "color.jpg"), path])
     assert learned is not None
     assert (learned.bands.count, learned.sampled, learned.is_8_bits) == (3, 1, False)
+    plain = save(tmp_path / "plain.tif", four[:, :, :3], photometric="rgb")
+    assert read_bands(Path(plain).read_bytes(), learned.bands) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([0, 255, 9, 9], False), ([0, 255, 255, 9], True), ([0, 0, 0, 9], True), ([], False), ([0.5, 1, 1, 0], True)],
+)
+def test_is_opacity_if_most_values_are_extreme(values: list[float], expected: bool) -> None:
+    kind = np.float32 if 0.5 in values else np.uint8
+    assert is_opacity(np.array([[7] * len(values), values], kind)) is expected
 
 
 @pytest.mark.parametrize(
@@ -112,12 +126,33 @@ def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
     values = make_values(0, 6).transpose(2, 0, 1)
     tifffile.imwrite(tmp_path / "stack.tif", values, photometric="minisblack")
     bands = learnt(tmp_path, [str(tmp_path / "stack.tif")])
-    assert read_bands((tmp_path / "stack.tif").read_bytes(), bands).shape == (SIDE, SIDE, 6)
+    levels = read_bands((tmp_path / "stack.tif").read_bytes(), bands)
+    assert levels.shape == (SIDE, SIDE, 6)
+    interleaved = values.transpose(1, 2, 0)
+    tifffile.imwrite(tmp_path / "a.tif", interleaved, photometric="minisblack", planarconfig="contig")
+    np.testing.assert_array_equal(read_bands((tmp_path / "a.tif").read_bytes(), bands), levels)
+
+
+def test_pages_of_no_stack_are_no_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "pages.tif")
+    with tifffile.TiffWriter(path) as writer:
+        for number in range(3):
+            writer.write(make_values(number, 1)[:, :, 0], photometric="minisblack", metadata=None)
+    monkeypatch.setattr("engine.data.decoding.tiff_pages.MAX_BANDS", 3)
+    facts = read_tiff_facts(path)
+    assert (facts.bands, facts.height) == (1, SIDE)
+    monkeypatch.setattr("engine.data.decoding.tiff_pages.MAX_BANDS", 2)
+    with pytest.raises(Unfit, match="it has 3 pages; at most 2 are supported"):
+        read_tiff_facts(path)
+    with pytest.raises(Unfit, match=r"it is not one image \(24 x 24 x 3\)"):
+        read_tiff(save(tmp_path / "bands.tif", make_values(0, 3)))
 
 
 def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     values = make_values(0, 2, "float32") + 100
     values[:8], values[8, 0], values[9, :9, 0], values[10, 0, 0] = 99999, np.nan, 99999, np.nan
+    only_missing = learnt(tmp_path, [save(tmp_path / "empty.tif", np.full_like(values, np.nan))])
+    assert (only_missing.low, only_missing.high) == ((0, 0), (1, 1))
     path = save(tmp_path / "dem.tif", values, extratags=[(42113, "s", 0, "99999", True)])
     bands = learnt(tmp_path, [path])
     assert (min(bands.low) > 99, max(bands.high) < 6200) == (True, True)
@@ -126,6 +161,7 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     assert levels[9:].any()
     with open_to_show(path) as image:
         assert 100 < np.median(np.asarray(image)[11:]) < 150
+        assert not np.asarray(image)[:8].any()
 
 
 def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
@@ -134,6 +170,9 @@ def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
     assert stretch_values(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
     whole = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
     assert stretch_values(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
+    for low, high, expected in ((100.0, 255.0, [0, 255]), (0.0, 100.0, [255, 255])):
+        part = Bands((low,), (high,), (0.5,), (1.0,))
+        assert stretch_values(np.array([[[100], [255]]], np.uint8), part).ravel().tolist() == expected
     constant = Bands((5.0,), (5.0,), (0.5,), (1.0,))
     assert stretch_values(np.array([[[4], [5], [6]]], np.uint16), constant).tolist() == [[[0], [0], [0]]]
     assert [count_channels(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]
@@ -156,19 +195,35 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)
     statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 6)]
+    statistics[1] |= {"Min": 1900, "Max": 2100}
+    (tmp_path / "images/torn.tif").write_bytes(b"II*\0torn")
+    (tmp_path / "images/cut.tif").write_bytes(Path(files[0]).read_bytes()[:-100])
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": statistics}))
-    learned = learn_bands(str(root), [*files, str(tmp_path / "images/gone.tif")])
+    unreadable = [str(tmp_path / f"images/{name}.tif") for name in ("gone", "torn", "cut")]
+    learned = learn_bands(str(root), [*files, *unreadable])
     assert learned is not None
     assert learned.sampled == 2
     bands = learned.bands
-    assert (bands.low[0], bands.high[0], bands.low[3], bands.high[3]) == (700, 1300, 3700, 4300)
+    assert (bands.low, bands.high) == ((700, 1900, 2700, 3700), (1300, 2100, 3300, 4300))
     assert bands.mean == pytest.approx([0.5] * 4)
-    assert bands.std == pytest.approx([1 / 6] * 4)
-    unusable = [{**each, "StdDev": float("nan")} for each in statistics]
-    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": unusable}))
-    state = [{"Min": 0, "Max": 60000, "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50} for each in statistics]
+    assert bands.std == pytest.approx([1 / 6, 1 / 2, 1 / 6, 1 / 6])
+    of_8_bits = learnt(root, [save(tmp_path / "images/8.tif", make_values(0, 4, "uint8", top=60))])
+    assert (of_8_bits.low, of_8_bits.high) == ((0,) * 4, (255,) * 4)
+    state = [
+        {"Min": each["Min"], "Max": each["Max"], "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50}
+        for each in statistics
+    ]
     (tmp_path / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
-    assert learnt(root, files) == bands
+    for unusable in ([{**each, "StdDev": float("nan")} for each in statistics], []):
+        (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": unusable}))
+        assert learnt(root, files) == bands
+    other = [{**each, "StdDev": 50.0} for each in statistics]
+    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": other}))
+    assert learnt(root, files).low[0] == 850
+    (tmp_path / "esri_model_definition.emd").unlink()
+    empty = [{**each, "Num": 0} for each in state]
+    (tmp_path / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": empty}))
+    assert learnt(root, files).low[0] < 100
 
 
 def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
@@ -182,14 +237,18 @@ def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
 
 
 def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
-    values = make_values(0, 7, top=50)
+    values = make_values(0, 7, top=50)[:, :20]
     with open_to_show(save(tmp_path / "dark.tif", values)) as image:
-        assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
+        assert (image.size, image.mode) == ((20, SIDE), "RGB")
         levels = np.asarray(image)
+        image.putpixel((0, 0), (1, 2, 3))
+        assert image.getpixel((0, 0)) == (1, 2, 3)
     assert levels.max() == 255
     assert np.corrcoef(levels[:, :, 0].ravel(), values[:, :, 0].ravel())[0, 1] > 0.99
     with open_to_show(save(tmp_path / "bytes.tif", values[:, :, :2].astype(np.uint8))) as image:
         np.testing.assert_array_equal(np.asarray(image)[:, :, 0], values[:, :, 0])
+    with open_to_show(save(tmp_path / "three.tif", values[:, :, :3])) as image:
+        np.testing.assert_array_equal(np.asarray(image), levels)
     with open_to_show(save(tmp_path / "one.tif", make_values(0, 1)[:, :, 0])) as image:
         levels = np.asarray(image.convert("RGB"))
     assert (levels == levels[:, :, :1]).all()

@@ -10,7 +10,8 @@ import pytest
 import tifffile
 
 from engine.data.decoding.pixels import decode_pixels
-from engine.data.decoding.tiff import learn_bands
+from engine.data.decoding.reading import Unfit
+from engine.data.decoding.tiff import Bands, learn_bands
 from engine.data.decoding.tiff_rows import open_rows, read_georeference
 
 HEIGHT, WIDTH = 40, 50
@@ -104,7 +105,40 @@ def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:
         np.testing.assert_array_equal(rows.rows(0, 9), decode_pixels(path.read_bytes(), 2, learned.bands)[:9])
     found = read_georeference(str(path))
     assert found is not None
-    assert (found.no_data, [(tag[0], tag[3]) for tag in found.tags]) == (9999, [(33550, (1.0, 1.0, 0.0))])
+    assert found == (((33550, 12, 3, (1.0, 1.0, 0.0), True),), 9999)
+
+
+ONE_BAND = Bands((0.0,), (1.0,), (0.5,), (1.0,))
+PALETTE = {"photometric": "palette", "colormap": np.zeros((3, 256), np.uint16)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bands", "how", "reason"),
+    [
+        (np.uint8, None, PALETTE, "only read whole"),
+        (np.uint16, None, GRAY, "only read whole"),
+        (np.complex64, ONE_BAND, GRAY, r"not supported \(complex64\)"),
+    ],
+)
+def test_rows_of_unusual_images_are_refused(
+    tmp_path: Path, kind: Any, bands: Bands | None, how: dict[str, Any], reason: str
+) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", make_pixels(kind), metadata=None, **how)
+    with pytest.raises(Unfit, match=reason), open_rows(str(tmp_path / "a.tif"), 1, bands):
+        pass
+
+
+def test_rows_need_small_segments_if_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, packed = str(tmp_path / "a.tif"), str(tmp_path / "packed.tif")
+    tifffile.imwrite(path, make_pixels(np.uint16), metadata=None, **GRAY)
+    tifffile.imwrite(packed, make_pixels(np.uint16), metadata=None, **GRAY | STRIPS | {"rowsperstrip": HEIGHT})
+    for limit, readable in ((2 * HEIGHT * WIDTH, [path, packed]), (2 * HEIGHT * WIDTH - 1, [path])):
+        monkeypatch.setattr("engine.data.decoding.tiff_rows.MAX_SEGMENT_BYTES", limit)
+        for each in readable:
+            with open_rows(each, 1, ONE_BAND) as rows:
+                assert rows.sides == (HEIGHT, WIDTH)
+    with pytest.raises(Unfit, match="not divided into tiles or strips"), open_rows(packed, 1, ONE_BAND):
+        pass
 
 
 def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from engine.data.decoding.images import decode, decode_letterboxed, decode_stret
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.tiff import learn_bands
 from engine.data.decoding.tiff_rows import open_rows
+from engine.data.decoding.transparency import blend
 
 SIDE = 32
 SHAPE = np.zeros((SIDE, SIDE), np.uint8)
@@ -25,7 +26,7 @@ SHAPE[8:20, 4:28] = 255
 def draw_icon(color: tuple[int, int, int]) -> Image.Image:
     """Draw `SHAPE` in one color, as an RGBA image whose alpha channel is the shape."""
     pixels = np.zeros((SIDE, SIDE, 4), np.uint8)
-    pixels[..., :3], pixels[..., 3] = color, SHAPE
+    pixels[SHAPE > 0, :3], pixels[..., 3] = color, SHAPE
     return Image.fromarray(pixels)
 
 
@@ -41,15 +42,17 @@ def palette(image: Image.Image) -> bytes:
     return encode(plain, transparency=0)
 
 
-@pytest.mark.parametrize("color", [(0, 0, 0), (200, 30, 30)])
-@pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF", "palette", "gray"])
+@pytest.mark.parametrize("color", [(0, 0, 0), (250, 30, 30)])
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF", "palette", "gray", "16 bits"])
 def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None:
     image = draw_icon(color)
     if form == "palette":
         content = palette(image)
     elif form == "gray":
-        image = draw_icon((color[0],) * 3)
+        image = draw_icon((color[1],) * 3)
         content = encode(image.convert("LA"))
+    elif form == "16 bits":
+        content = imagecodecs.png_encode(np.asarray(image).astype(np.uint16) * 257)
     else:
         content = encode(image, form, **({"lossless": True} if form == "WEBP" else {}))
     pixels = decode_pixels(content, 3)
@@ -57,7 +60,7 @@ def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None
     assert (pixels[SHAPE > 0] == image.getpixel((10, 10))[:3]).all()  # type: ignore[index]
 
 
-@pytest.mark.parametrize("level", [235, 255])
+@pytest.mark.parametrize("level", [230, 255])
 def test_nearly_white_icons_are_on_black(level: int) -> None:
     pixels = decode_pixels(encode(draw_icon((level,) * 3)), 1)
     assert (pixels[SHAPE == 0] == 0).all()
@@ -70,6 +73,11 @@ def test_an_alpha_that_is_the_same_everywhere_is_ignored(alpha: int) -> None:
     expected = np.asarray(image)
     image.putalpha(alpha)
     np.testing.assert_array_equal(decode_pixels(encode(image), 3), expected)
+
+
+def test_blend_rounds_to_the_nearest_level() -> None:
+    levels, alpha = np.array([[7, 4], [9, 200]], np.uint8), np.array([100, 255], np.uint8)
+    assert blend(levels, alpha, 0).tolist() == [[3, 2], [9, 200]]
 
 
 def test_all_decoders_compose_the_same_background(tmp_path: Path) -> None:
@@ -100,12 +108,14 @@ def test_alpha_of_16_bits_is_composed_with_learned_bands(tmp_path: Path) -> None
     assert 50 < levels[:, SHAPE > 0].mean() < 200
 
 
-def test_rows_of_deep_bands_are_composed_as_all_of_it(tmp_path: Path) -> None:
-    pixels = np.zeros((SIDE, SIDE, 4), np.uint16)
-    pixels[..., :3] = np.random.default_rng(0).integers(0, 3000, (SIDE, SIDE, 3))
-    pixels[..., 3] = SHAPE.astype(np.uint16) * 257
+@pytest.mark.parametrize(("count", "photometric"), [(1, "minisblack"), (3, "rgb")])
+def test_rows_of_deep_bands_are_composed_as_all_of_it(tmp_path: Path, count: int, photometric: str) -> None:
+    pixels = np.zeros((SIDE, SIDE, count + 1), np.uint16)
+    pixels[..., :count] = np.random.default_rng(0).integers(0, 3000, (SIDE, SIDE, count))
+    pixels[..., count] = SHAPE.astype(np.uint16) * 257
     path = tmp_path / "a.tif"
-    tifffile.imwrite(path, pixels, photometric="rgb", extrasamples=["unassalpha"], metadata=None)
+    layout = {"photometric": photometric, "planarconfig": "contig", "extrasamples": ["unassalpha"]}
+    tifffile.imwrite(path, pixels, metadata=None, **layout)
     learned = learn_bands(str(tmp_path), [str(path)])
     assert learned is not None
     bands = learned.bands

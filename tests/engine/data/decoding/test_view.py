@@ -20,7 +20,9 @@ def test_view_finds_what_the_model_sees(height: int, width: int, size: int, resi
     pixels = np.zeros((height, width, 1), np.uint8)
     pixels[top:bottom, left:right] = 255
     margin = (resized - size) // 2
-    (square,) = frame(pixels, resized, framing)[:, margin : margin + size, margin : margin + size]
+    framed = frame(pixels, resized, framing)
+    assert framed.shape == (1, resized, resized)
+    (square,) = framed[:, margin : margin + size, margin : margin + size]
     rows, columns = (np.flatnonzero((square > 127).any(axis)) for axis in (1, 0))
     visible = np.array([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], float)
     view = View.of(height, width, size, resized, framing)
@@ -31,6 +33,8 @@ def test_view_finds_what_the_model_sees(height: int, width: int, size: int, resi
 
 def test_view_converts_exactly() -> None:
     view = View(scale_y=0.5, scale_x=2, top=3, left=-4)
+    assert View.of(5, 4, 4, 4, "crop") == (1, 1, 0, 0)
+    assert View.of(10, 21, 6, 8, "whole") == (0.4, pytest.approx(8 / 21), 1, -1)
     assert view.map_rows(1, 3).tolist() == [3.25, 3.75]
     assert view.map_columns(2).tolist() == [-3.5, -1.5]
     visible = np.array([[0, 4, 6, 8], [-9, 0, 99, 99]], float)

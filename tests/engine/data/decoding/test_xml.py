@@ -28,6 +28,8 @@ def declare_encoding(encoding: str) -> str:
         declare_encoding("utf-16").encode("utf-16-be"),
         declare_encoding("utf-16").encode("utf-8"),
         declare_encoding("UTF-16").encode("utf-8-sig"),
+        declare_encoding("ucs-2").encode("utf-8"),
+        declare_encoding("UTF-32").encode("utf-8"),
         declare_encoding("utf-8").encode("utf-16"),
         declare_encoding("utf-8").encode("utf-32"),
         declare_encoding("gb18030").encode("gb18030"),

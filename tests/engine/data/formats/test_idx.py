@@ -138,6 +138,7 @@ def test_idx_read_keeps_numbers_that_a_file_does_not_name(digits: Path) -> None:
 def test_idx_read_finds_the_other_split_by_name(digits: Path, name: str) -> None:
     for what in ("images-idx3", "labels-idx1"):
         (digits / f"t10k-{what}-ubyte").rename(digits / f"{name}-{what}-ubyte")
+        (digits / f"train-{what}-ubyte").rename(digits / f"TRAIN-{what}-ubyte")
     tree = Tree(str(digits))
     content = FORMAT.read(tree, FORMAT.detect(tree)[0], "classes")
     assert {split: len(each.labels) for split, each in content.splits.items()} == {"train": 20, "val": 10}
@@ -162,6 +163,11 @@ def test_idx_names_truncated_gzip_stream(digits: Path, keep: int) -> None:
     zipped.write_bytes(gzip.compress(plain.read_bytes())[:keep])
     with pytest.raises(IdxError, match="gzip stream is broken"):
         read_idx(str(zipped))
+    damaged = bytearray(gzip.compress(plain.read_bytes()))
+    damaged[-8] ^= 1  # in the checksum
+    zipped.write_bytes(damaged)
+    with pytest.raises(IdxError, match="gzip stream is broken"):
+        read_idx(str(zipped))
     plain.unlink()
     assert FORMAT.detect(Tree(str(digits)))[0].confidence is not Confidence.CERTAIN or keep != 12
 
@@ -184,12 +190,23 @@ def test_idx_prefers_plain_files_with_fitting_dimensions(digits: Path) -> None:
     assert (found.train_images, found.train_labels) == (str(plain), str(digits / "train-labels-idx1-ubyte"))
 
 
-@pytest.mark.parametrize("change", [b"x", None])
-def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, change: bytes | None) -> None:
-    content = encode_idx(np.arange(6))
-    packed = tmp_path / "a.gz"
-    packed.write_bytes(gzip.compress(content))
-    assert read_idx(str(packed)).tolist() == list(range(6))
-    packed.write_bytes(gzip.compress(content[:-1] if change is None else content + change))
-    with pytest.raises(IdxError):
+def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = np.arange(3 << 20) % 251
+    content = encode_idx(expected)
+    packed = tmp_path / "a.GZ"
+    packed.write_bytes(gzip.compress(content, 1))
+    np.testing.assert_array_equal(read_idx(str(packed)), expected)
+    for other, message in ((content[:-1], "3,145,728 bytes announced, 3,145,727 found"), (content + b"x", "longer")):
+        packed.write_bytes(gzip.compress(other, 1))
+        with pytest.raises(IdxError, match=message):
+            read_idx(str(packed))
+    monkeypatch.setattr("engine.data.decoding.idx.MAX_UNZIPPED_BYTES", len(expected) - 1)
+    with pytest.raises(IdxError, match="unpacks to 3,145,728 bytes; unpack it with gunzip"):
         read_idx(str(packed))
+
+
+@pytest.mark.parametrize("header", [b"\0\0\x08\0", b"\0\0\x08\5" + bytes(20), b"\0\0\x0d\1\0\0\0\0", b"\0\0\x08\1\0"])
+def test_idx_refuses_invalid_headers(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "a").write_bytes(header)
+    with pytest.raises(IdxError, match=r"not an idx file of unsigned bytes|ends within its header"):
+        read_idx(str(tmp_path / "a"))

@@ -11,6 +11,7 @@ from PIL import Image
 
 from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.mask_values import GRAY
 from engine.data.splits import MaskCode
 from tests.support.mask_folders import (
     color_mask,
@@ -69,6 +70,8 @@ NOISE = np.kron(np.random.default_rng(0).choice((0, 60, 120), (24, 24)), np.ones
                      id="noise of JPEG in color"),
         pytest.param([WHITE_HALF], {}, "sky,0,0,0\nroad,255,255,255\n", {"sky": 0.5, "road": 0.5},
                      id="colors that name levels"),
+        pytest.param([in_color(WHITE_HALF)], {}, "sky,0,0,0\nroad,255,255,255\ncar,255,0,0\n",
+                     {"sky": 0.5, "road": 0.5, "car": 0}, id="colors that name gray in color"),
         pytest.param(DISCS, {"ending": "jpg"}, "lesion,255,255,255\nskin,0,0,0\n", {"skin": 0.7, "lesion": 0.3},
                      id="names of two noisy levels"),
         pytest.param([color_mask(THREE, {1: GREEN, 2: BLUE})], {}, "sky,0,0,0\ngrass,0,255,0\nwater,0,0,255\n",
@@ -102,6 +105,14 @@ def test_masks_have_classes_of_any_source(
         pytest.param([with_palette(make_striped_mask(0, 1), *each) for each in ((0, RED), (0, GREEN), (RED, 0), (0, RED))],
                      {}, "", ("#000000 #00ff00 #ff0000", "palettes differ"), id="palettes"),
         pytest.param([COLORED, THREE], {}, "", ("", "others are gray"), id="gray levels among colors"),
+        pytest.param([COLORED, THREE.astype(np.uint16) * 1000], {}, "", ("", "gray levels beyond 8 bits"),
+                     id="deep levels among colors"),
+        pytest.param([COLORED, THREE.astype(np.int16) - 1], {"ending": "tif"}, "", ("", "gray levels beyond 8 bits"),
+                     id="negative levels among colors"),
+        pytest.param([INDEXED, make_striped_mask(0, 128, 255)], {}, "", ("value 0 value 128 value 255", "255 too"),
+                     id="gray levels next to a gray palette"),
+        pytest.param([COLORED], {}, "road,0,255,255\nroof,0,255,0\n", ("#000000 #0000ff #ff0000", "class_dict.csv can't"),
+                     id="colors that no table names"),
         pytest.param([with_palette(THREE, 0, RED, BLUE)], {}, "sky,0,0,0\nroad,255,0,0\n", ("", "such as the value 2"),
                      id="table without a color of the palette"),
         pytest.param([NOISE], {"ending": "jpg"}, "", ("", "JPEG"), id="three levels in a JPEG"),
@@ -138,8 +149,10 @@ def test_masks_are_doubted_or_refused_with_a_reason(
                      id="gray indices next to palettes"),
         pytest.param([with_palette(make_striped_mask(0, 1), 0, RED, each) for each in (BLUE, GREEN)], "png",
                      MaskCode((0, 1), ignored=(255,), palette=(0, RED)), id="unused entries of palettes differ"),
-        pytest.param([with_palette(make_striped_mask(0, 1), 0, WHITE), with_palette(make_striped_mask(0), WHITE, 0)], "png",
-                     MaskCode((0, WHITE), colors=True), id="gray palettes that differ"),
+        pytest.param([with_palette(make_striped_mask(0, 1), 0, GRAY), with_palette(make_striped_mask(0), GRAY, 0)], "png",
+                     MaskCode((0, GRAY), ignored=(WHITE,), colors=True), id="gray palettes that differ"),
+        pytest.param([with_palette(make_striped_mask(0, 1, 3), 0, RED, 7, GREEN)], "png",
+                     MaskCode((0, 1, 2, 3), ignored=(255,), palette=(0, RED, -1, GREEN)), id="unused index of a palette"),
         pytest.param([color_mask(THREE, {1: WHITE, 2: RED}), WHITE_HALF], "png", MaskCode((0, RED, WHITE), colors=True),
                      id="gray levels that are colors"),
     ],
@@ -181,7 +194,11 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
     assert recognize_folder(make_folder(tmp_path / "plain", [mask] * 4)).classes[1] == "class 1"
     palette = with_palette(mask, *VOC, *[0] * 234, 0xE0E0C0)
     assert recognize_folder(make_folder(tmp_path / "palette", [palette] * 4)).classes[1] == "aeroplane"
-    for name, values, expected in (("shape", mask, "aeroplane"), ("few", make_striped_mask(0, 1, 2, 255), "class 1")):
+    others = {"few": (0, 1, 2, 255), "complete": range(21), "more": (*range(22), 255)}
+    masks = {"shape": (mask, "aeroplane")} | {
+        name: (make_striped_mask(*each), "class 1") for name, each in others.items()
+    }
+    for name, (values, expected) in masks.items():
         folder = make_folder(tmp_path / name, [values] * 4)
         (folder / "images").rename(folder / "JPEGImages")
         (folder / "masks").rename(folder / "SegmentationClass")
@@ -196,3 +213,5 @@ def test_all_missing_values_are_named(tmp_path: Path) -> None:
     report = report_on(folder)
     assert any("The values 98 and 99 mean missing data" in problem.message for problem in report.problems)
     assert [(each.value, each.class_name) for each in report.mask_values][-2:] == [("98", None), ("99", None)]
+    unused = make_folder(tmp_path / "unused", [THREE] * 4, **no_data(99))
+    assert get_mask_code(recognize_folder(unused)).notes == ()
