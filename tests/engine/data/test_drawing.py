@@ -37,6 +37,10 @@ def test_frame_legend_matches_frames() -> None:
         drawn = draw_boxes(image, np.array([[2.0, 2.0, 9.0, 9.0]]), [number])
         assert [drawn[place, place].tolist() for place in (2, 8, 9)] == [rgb(entry.color)] * 2 + [[90] * 3]
     assert len({entry.color for entry in legend}) == len(NAMES)
+    tiny = draw_boxes(image, np.array([[5.0, 4.0, 5.4, 4.2], [8.0, 8.0, 9.0, 9.0]]), [1, 2], ["car"])
+    assert [tiny[row, column].tolist() for row, column in ((4, 5), (8, 8))] == [
+        rgb(legend[each].color) for each in (1, 2)
+    ]
 
 
 def test_frames_and_labels_scale_with_image() -> None:

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from engine.data.files import CHUNK, Files, Listing
+from engine.data.files import CHUNK, Files, Listing, make_files
 
 PATHS = ["/set/cat/1.png", "/set/cat/2.png", "/set/cat/deeper/a.png", "/set/dog/caf\udce9.png", "/set/dog/ä.png"]
 
@@ -30,6 +30,7 @@ def test_files_return_paths_in_order(files: Files) -> None:
     assert [files[index] for index in range(-5, 0)] == PATHS
     assert files[np.int64(3)] == PATHS[3]  # type: ignore[call-overload]
     assert len(files) == 5
+    assert list(make_files([*PATHS, PATHS[0]])) == [*PATHS, PATHS[0]]
 
 
 @pytest.mark.parametrize("index", [5, -6])
@@ -60,6 +61,8 @@ def test_identity_depends_on_selection_and_not_on_root(files: Files) -> None:
 
     assert identity(files[1:4]) == identity(files[1:4])
     assert len({identity(selection) for selection in (files, files[1:4], files[:3], files[2:4])}) == 4
+    halves = [Files.of([Listing.of("/set/a", "123"[:end]), Listing.of("/set/b", "123"[end:])]) for end in (1, 2)]
+    assert identity(halves[0]) != identity(halves[1])
     copied = Files.of([Listing.of("/elsewhere/cat", ["1.png", "2.png"])])
     assert b"".join(map(bytes, copied.identity("/elsewhere"))) == identity(
         Files.of([Listing.of("/set/cat", ["1.png", "2.png"])])

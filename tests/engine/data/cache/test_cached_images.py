@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -76,6 +78,25 @@ def test_range_lock_excludes_other_processes_from_its_bytes(tmp_path: Path) -> N
                 True, False, False, True, True,
             ]  # fmt: skip
         assert can_lock(10, 5)
+
+
+def test_cache_folder_is_locked_inside_the_context() -> None:
+    for _ in range(2):
+        with (
+            cache_space.lock_cache_folder() as folder,
+            (folder / "lock").open("rb") as other,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with pytest.raises(CacheRefused, match="can't be used \\(full\\)"), cache_space.lock_cache_folder():
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_list_sets_leaves_out_incomplete_sets(dataset: Path) -> None:
+    fill_and_close(dataset, 1e9)
+    (each,) = cache_space.list_sets()
+    (each.folder / "pixels").unlink()
+    assert cache_space.list_sets() == []
 
 
 def write(path: Path, level: int) -> None:
@@ -152,10 +173,14 @@ def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_p
     for path in companions:
         write(Path(path), 5)
         os.utime(path, ns=(5, 5))
+    os.utime(files(dataset)[4], ns=(5, 5))
     assert cache_all_images(cached(dataset, companions=companions), dataset) == COUNT
-    os.utime(companions[3], ns=(6, 6))
+    for path in (companions[3], files(dataset)[4], companions[4]):
+        os.utime(path, ns=(6, 6))
+    Path(companions[5]).write_bytes(b"longer" * 50)
+    os.utime(companions[5], ns=(5, 5))
     cache = cached(dataset, companions=companions)
-    assert [cache.prepare(sample) for sample in range(COUNT)] == [sample != 3 for sample in range(COUNT)]
+    assert [sample for sample in range(COUNT) if not cache.prepare(sample)] == [3, 4, 5]
 
 
 def test_rows_of_another_cache_are_found(dataset: Path, cached: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from engine.data.cache.cache_policy import open_store
-from engine.data.datasets.images import FileImages, IdxImages, MaskedImages, UnreadableImage
+from engine.data.datasets.images import DatasetError, FileImages, IdxImages, MaskedImages, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_recognized, open_splits, select_fold
 from engine.data.files import Files, make_files
 from engine.data.formats.registry import recognize
@@ -51,6 +52,16 @@ def test_test_images_serve_for_validation_and_channels(tmp_path: Path) -> None:
         write_image(tmp_path / "gray/test" / "ab"[number % 2] / f"{number}.png", 40 * number, mode="L")
     found = recognize(str(tmp_path / "gray"), val_fraction=0.0, seed=0)
     assert open_recognized(found, str(tmp_path / "gray")).channels == 1
+    for number in range(4):
+        path = tmp_path / "bands/test" / "ab"[number % 2] / f"{number}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.random.default_rng(number).integers(0, 60_000, (9, 8, 4), np.uint16))
+    found = recognize(str(tmp_path / "bands"), val_fraction=0.0, seed=0)
+    assert open_recognized(found, str(tmp_path / "bands")).channels == 4
+    for number in range(8):
+        path = tmp_path / "mixed" / ("train", "val")[number // 4] / "ab"[number % 2] / f"{number}.png"
+        write_image(path, 40 * number if number < 4 else (40, 90, 20), mode="L" if number < 4 else "RGB")
+    assert open_splits(str(tmp_path / "mixed"), val_fraction=0.2, seed=0).channels == 3
 
 
 @pytest.mark.parametrize(("bands", "has_statistics"), [(1, False), (2, True), (3, False), (4, True)])
@@ -98,14 +109,27 @@ def test_images_of_a_lost_folder_may_be_broken(tmp_path: Path) -> None:
     split = FileSplit(make_files([str(tmp_path / "a.npy")]), np.zeros(1, int), Files.of())
     with pytest.raises(UnreadableImage):
         FileImages(split, str(tmp_path / "gone")).load(0, 8, 3)
+    (tmp_path / "empty").mkdir()
+    lost = FileSplit(make_files([str(tmp_path / "lost.png")]), np.zeros(1, int), Files.of())
+    for folder in ("gone", "empty"):
+        with pytest.raises(DatasetError, match=f"{folder} no longer exists"):
+            FileImages(lost, str(tmp_path / folder)).load(0, 8, 3)
+    with pytest.raises(UnreadableImage):
+        FileImages(lost, str(tmp_path)).load(0, 8, 3)
 
 
-def test_identity_includes_masks() -> None:
-    identities = {
-        b"".join(map(bytes, MaskedImages(MaskSplit(["/set/a.png"], [mask]), MaskCode((0, 1)), "/set").identity()))
-        for mask in ("/set/m.png", "/set/n.png")
-    }
-    assert len(identities) == 2
+def test_identity_includes_masks_and_rows() -> None:
+    masked = [
+        MaskedImages(MaskSplit(["/set/a.png"], [f"/set/{mask}.png"]), MaskCode(values), "/set")
+        for mask, values in (("m", (0, 1)), ("n", (0, 1)), ("m", (0, 2)))
+    ]
+    labels = np.zeros(3, int)
+    digits = [
+        IdxImages(IdxSplit("idx", labels, rows), np.zeros(shape, np.uint8))
+        for rows, shape in ((None, (3, 8, 8)), (None, (3, 8, 6)), (labels + 1, (3, 8, 8)), (labels + 2, (3, 8, 8)))
+    ]
+    identities = {b"".join(map(bytes, images.identity())) for images in (*masked, *digits)}
+    assert len(identities) == 7
 
 
 @pytest.mark.parametrize(("shape", "is_mapped"), [((3, 8, 8), True), ((3, 8, 6), False), ((3, 6, 8), False)])
@@ -123,6 +147,26 @@ def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
         folders.append(store.folder)
         store.close()
     assert folders[0] == folders[2] != folders[1]
+
+
+def test_disk_cache_depends_on_masks_and_their_code(tmp_path: Path) -> None:
+    for name in ("a", "m"):
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / f"{name}.png")
+    images = MaskedImages(
+        MaskSplit(*[[str(tmp_path / f"{name}.png")] for name in "am"]), MaskCode((0, 1)), str(tmp_path)
+    )
+    chosen: list[tuple[str, str]] = []
+    store: Any = open_store(images, 8, 3, "disk", lambda *reason: chosen.append(reason))
+    other: Any = open_store(images.with_code(MaskCode((0, 2))), 8, 3, "disk", lambda *reason: chosen.append(reason))
+    assert store.folder != other.folder
+    assert [choice for choice, _ in chosen] == ["disk", "disk"]
+    assert not store.prepare(0)
+    assert store.put(0, images.load(0, 8, 3).numpy(), 1.0)
+    assert store.prepare(0)
+    os.utime(tmp_path / "m.png", ns=(5, 5))
+    assert not store.prepare(0)
+    for each in (store, other):
+        each.close()
 
 
 @pytest.mark.parametrize(

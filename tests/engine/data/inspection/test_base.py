@@ -7,11 +7,13 @@ import threading
 import numpy as np
 import pytest
 
+from engine.contract.dataset import Example
 from engine.data.inspection.base import (
     EXAMPLES,
     FileChecker,
     MemoryGate,
     count_classes,
+    draw_examples,
     spread_by_class,
     spread_examples,
 )
@@ -79,6 +81,15 @@ def test_file_checker_counts_all_files_and_reports_unusable_ones() -> None:
     assert [path for path, _ in left_out] == ["b", "d"]
     assert left_out[0][1] == "it is empty"
     assert "torn" in left_out[1][1]
+
+
+def test_draw_examples_leaves_out_unreadable_samples() -> None:
+    def draw(index: int) -> Example:
+        if index == 5:
+            raise ValueError("torn")
+        return Example("cat", "train", b"", index)
+
+    assert [example.sample for example in draw_examples([2, 5, 9], draw)] == [2, 9]
 
 
 def test_shares_of_classes_are_of_pixels_and_counts_of_files() -> None:

@@ -41,6 +41,7 @@ def dataset(name: str) -> Path:
 def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> None:
     report = inspect_folder(boxed.coco(tmp_path, SPLITS), format_)
     assert (report.kind, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
+    assert [entry.name for entry in report.legend] == (["cat", "dog"] if format_ == "boxes" else [])
     train, val = report.splits
     assert (train.name, train.images, train.counts, train.objects) == (
         "train",
@@ -56,13 +57,13 @@ def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> N
 
 
 def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
-    one = DrawnImage(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
+    one = DrawnImage(480, 480, (Rectangle(100, 150, 300, 350, "cat"),))  # larger than examples
     report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
     assert (example.class_name, example.split, example.sample) == ("cat", "train", 0)
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
-    scale = max(pixels.shape[:2]) / 96
-    frame, inside = pixels[round(50 * scale), round(20 * scale)], pixels[round(50 * scale), round(40 * scale)]
+    assert pixels.shape == (384, 384, 3)
+    frame, inside = pixels[200, 80], pixels[200, 160]
     assert np.abs(inside - boxed.COLORS["cat"]).max() < 12
     assert np.abs(frame - boxed.COLORS["cat"]).max() > 60
 

@@ -15,7 +15,7 @@ from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import NAMED, find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import FileSplit, MaskSplit, RecognizedDataset
+from engine.data.splits import FileSplit, LabelSplit, MaskSplit, RecognizedDataset
 from engine.tasks.edges.formats import EdgeSplit
 from tests.support.boxed import ONE, TWO, draw, yolo
 from tests.support.images import write_image, write_noise
@@ -122,6 +122,11 @@ def test_examples_of_spellings_contain_the_class(tmp_path: Path) -> None:
     (problem,) = find_doubts(RecognizedDataset("", ("cat", "Cat", "dog"), train=split), str(tmp_path), Contents())
     assert "“cat” (1.png)" in problem.message
     assert "“Cat” (3.png)" in problem.message
+    is_cat = np.eye(5, 3, -2, bool) & [True, False, False]  # the third image
+    val = LabelSplit([str(write_noise(tmp_path / "val.png", seed=9))], np.array([[False, True, False]]))
+    labeled = RecognizedDataset("", ("cat", "Cat", "dog"), train=LabelSplit([*map(str, files)], is_cat), val=val)
+    (problem,) = find_doubts(labeled, str(tmp_path), Contents())
+    assert "“cat” (2.png) and “Cat” (val.png)" in problem.message
 
 
 SPELLINGS = {
@@ -138,6 +143,7 @@ def test_two_spellings_of_a_class_are_reported_for_folders(tmp_path: Path, pair:
     (problem,) = find_warnings(tmp_path, "classes", "differ in spelling only")
     assert all(f"({name}/" in problem.message for name in pair)
     assert "dog" not in problem.message
+    assert ("(with separate accents)" in problem.message) == (pair is SPELLINGS["accents"])
     assert "the same name" in problem.remedy
 
 

@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
+from engine.contract.problems import errors
 from engine.data.files import Files, Listing
 from engine.data.inspection import imagefolder, inspector
-from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx
+from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx, inspect_labels
 from engine.data.inspection.inspector import find_candidate_readings, inspect
-from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, RecognizedDataset
 from tests.support.images import write_idx, write_noise
 from tests.support.trained_runs import make_labeled
 
@@ -26,11 +27,11 @@ def by_class(folder: Path, names: list[str], labels: list[int]) -> FileSplit:
 def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     monkeypatch.setattr(imagefolder, "CHUNK", 6)
-    paths = [write_noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(40)]
+    paths = [write_noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(39)]
     for number in (0, 5, 8, 32, 33):
         content = paths[number].read_bytes()
         paths[number].write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
-    check = ImageCheck(40)
+    check = ImageCheck(39)
     reasons = list(check.check_files([*map(str, paths)], 2))
     assert [number for number, reason in enumerate(reasons) if reason is not None] == [0, 8, 32]
     (problem,) = check.problems()
@@ -110,3 +111,23 @@ def test_test_splits_of_labels_are_counted_by_image(tmp_path: Path) -> None:
     report = inspect(str(folder), val_fraction=0.2, seed=0, kinds=("labels",), progress=lambda done, total: None)
     assert [(split.name, split.total) for split in report.splits] == [("train", 9), ("val", 4), ("test", 3)]
     assert report.splits[2].counts == {}
+    images = sorted((folder / "train").glob("*.png"))
+    rows = [line.split(",") for line in (folder / "train/labels.csv").read_text().splitlines()]
+    for left, problem in ((8, ""), (0, "No training image can be read (9 images).")):
+        for path in images[: 9 - left]:
+            path.write_bytes(b"")
+        report = inspect(str(folder), val_fraction=0.2, seed=0, kinds=("labels",), progress=lambda done, total: None)
+        expected = {
+            name: sum(row[place] == "1" for row in rows[10 - left :]) for place, name in enumerate(rows[0]) if place
+        }
+        assert (report.splits[0].total, report.splits[0].counts) == (left, expected)
+        assert [each.message for each in errors(report.problems)] == [problem] * bool(problem)
+
+
+def test_examples_of_labels_have_the_rarest_label(tmp_path: Path) -> None:
+    files = [str(write_noise(tmp_path / f"{number}.png", number, (8, 8))) for number in range(20)]
+    labels = np.zeros((20, 3), bool)
+    labels[:, 0] = labels[19, 1] = True
+    found = RecognizedDataset("", ("sky", "car", "dog"), train=LabelSplit(files, labels))
+    result = inspect_labels(found, lambda *_: None, lambda *_: None, 1)
+    assert [(each.sample, each.class_name) for each in result.examples][-1] == (19, "sky, car")

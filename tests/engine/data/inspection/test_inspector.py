@@ -29,6 +29,7 @@ from engine.data.inspection.inspector import inspect, measure_image_sizes
 from engine.system.paths import sample_dataset
 from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.images import write_idx, write_image, write_noise
+from tests.support.masks import make_masked
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[4]
@@ -292,11 +293,26 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
     assert report.seconds < 3
 
 
-def test_process_prints_progress_then_report(mixed: Path) -> None:
-    options = ("--val-fraction", "0.3", "--seed", "4", "--samples", "2")
-    progress, report, complaints = run_inspector(mixed, *options)
+def test_process_prints_progress_then_report(tmp_path: Path) -> None:
+    folder = make_masked(tmp_path, {"train": 9})
+    options = (
+        "--val-fraction",
+        "0.3",
+        "--seed",
+        "4",
+        "--samples",
+        "2",
+        "--kinds",
+        "masks,boxes",
+        "--ignore-value",
+        "1",
+    )
+    progress, report, complaints = run_inspector(folder, *options)
     assert progress[0] == InspectionProgress(0, 0)
-    expected = inspect(str(mixed), val_fraction=0.3, seed=4, samples=2, progress=lambda *_: None)
+    expected = inspect(
+        str(folder), val_fraction=0.3, seed=4, samples=2, kinds=("masks", "boxes"), ignored=1, progress=lambda *_: None
+    )
+    assert expected.classes == ("class 0", "class 2")
     assert report == msgspec.structs.replace(expected, seconds=report.seconds)
     assert complaints == ""
 

@@ -64,16 +64,22 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "empty").touch()
-    paths = {name: str(tmp_path / name) for name in (*contents, "empty")}
+    for name in ("folder", "folder2"):  # of the same size, but not readable
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(contents_module, "BLOCK_BYTES", 1000)
+    paths = {name: str(tmp_path / name) for name in (*contents, "empty", "folder", "folder2")}
     hashed: list[str] = []
     hash_content = contents_module.hash_content
     monkeypatch.setattr(
         contents_module, "hash_content", lambda path: (hashed.append(os.path.basename(path)), hash_content(path))[1]
     )
-    others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty")), str(tmp_path / "gone")]
-    found = find_same_files([paths["train"], paths["empty"]], others, Contents())
+    others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty", "folder2")), str(tmp_path / "gone")]
+    monkeypatch.setattr(contents_module, "MAX_BYTES", size)
+    found = find_same_files([paths["train"], paths["empty"], paths["folder"]], others, Contents())
     assert found == [(paths["copy"], paths["train"])]
     assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
+    monkeypatch.setattr(contents_module, "MAX_BYTES", size - 1)
+    assert find_same_files([paths["train"]], others, Contents()) == []
 
 
 MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {

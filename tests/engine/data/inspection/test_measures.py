@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit
+from engine.data.drawing import overlay_mask
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection import masks as masks_module
 from engine.data.inspection.masks import inspect_masks
@@ -131,7 +133,9 @@ def test_rare_classes_are_reported_for_training_alone(tmp_path: Path) -> None:
     twice = MaskSplit(paths[:1] * 2, paths[1:] * 2)
     found = RecognizedDataset("", CLASSES, train=split, val=twice, code=MaskCode((0, 1, 2), notes=(note,)))
     result = inspect_masks(found, lambda *_: None, lambda *_: None, 1)
-    assert len(result.examples) == 1
+    (example,) = result.examples
+    with Image.open(BytesIO(example.png)) as drawn, Image.open(paths[0]) as image:
+        np.testing.assert_array_equal(np.asarray(drawn), overlay_mask(np.asarray(image.convert("RGB")), values))
     first, problem = result.problems
     assert first == note
     assert problem.message == "bee (0.05%) cover less than 0.1% of the pixels."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import imagecodecs
@@ -11,6 +12,7 @@ from PIL import Image
 
 from engine.contract.problems import Problem
 from engine.data.inspection.inspector import inspect
+from engine.data.inspection.pixels import check_pixels
 
 SIDE = 24
 
@@ -52,15 +54,24 @@ def test_narrow_bit_depths_are_reported_with_a_factor(tmp_path: Path, high: int)
     assert f"by {255 // high}" in problem.remedy
 
 
-@pytest.mark.parametrize("level", [90, 128, 252])
-def test_nearly_constant_images_are_reported(tmp_path: Path, level: int) -> None:
-    assert "nearly constant" in texts(write(tmp_path, [noise(seed, level, level + 2) for seed in range(12)]))
+@pytest.mark.parametrize(("level", "difference"), [(90, 2), (128, 3), (128, 4), (252, 2)])
+def test_nearly_constant_images_are_reported(tmp_path: Path, level: int, difference: int) -> None:
+    found = texts(write(tmp_path, [noise(seed, level, level + difference) for seed in range(12)]))
+    assert ("nearly constant" in found) == (difference < 4)
 
 
-@pytest.mark.parametrize(("high", "kind"), [(4095, "uint16"), (255, "uint16"), (65535, "uint16")])
-def test_the_range_of_deep_images_is_reported(tmp_path: Path, high: int, kind: str) -> None:
-    (problem,) = problems(write(tmp_path, [noise(seed, 0, high, kind, 1)[..., 0] for seed in range(12)]))
+@pytest.mark.parametrize(("high", "bands"), [(4095, 1), (255, 1), (65535, 3)])
+def test_the_range_of_deep_images_is_reported(tmp_path: Path, high: int, bands: int) -> None:
+    arrays = [noise(seed, 0, high, "uint16", bands) for seed in range(12)]
+    (problem,) = problems(write(tmp_path, [array if bands == 3 else array[..., 0] for array in arrays]))
     assert "16-bit" in problem.message
+    assert "by a sample of 8 images" in problem.message
+    ranges = r"values from (.*) to (.*) become" if bands == 1 else r"of each band \(the first: (.*) to (.*)\) become"
+    found = re.search(ranges, problem.message)
+    assert found is not None
+    low, high_ = (float(number.replace(",", "")) for number in found.groups())
+    assert 0 <= low < 0.02 * high
+    assert 0.98 * high < high_ <= high
     assert problem.severity == "warning"
 
 
@@ -73,6 +84,7 @@ def test_transparent_images_are_reported_with_their_background(tmp_path: Path, l
         arrays.append(array)
     (problem,) = problems(write(tmp_path, arrays))
     assert where in problem.message
+    assert ("nearly white" in problem.message) == (where == "on black")
     assert "8 of 8" in problem.message
 
 
@@ -85,9 +97,12 @@ def test_transparent_images_on_two_backgrounds_are_counted(tmp_path: Path) -> No
     )
 
 
-def test_blank_images_among_others_are_named(tmp_path: Path) -> None:
-    arrays = [noise(seed, 0, 255) for seed in range(12)] + [np.zeros((SIDE, SIDE, 3), np.uint8)] * 6
-    assert "single color" in texts(write(tmp_path, arrays))
+@pytest.mark.parametrize(("blank", "is_reported"), [(2, False), (3, True), (5, True), (6, False)])
+def test_blank_images_among_others_are_named(tmp_path: Path, blank: int, is_reported: bool) -> None:
+    arrays = [noise(seed, 0, 255) for seed in range(10 - blank)] + [np.zeros((SIDE, SIDE, 3), np.uint8)] * blank
+    files = [str(path) for path in write(tmp_path, arrays).rglob("*.png")]
+    found = [problem.message.partition(" (")[0] for problem in check_pixels(files, 3, None)]
+    assert found == [f"{blank} of 10 images inspected are a single color"] * is_reported
 
 
 def test_examples_have_the_background_of_the_model(tmp_path: Path) -> None:

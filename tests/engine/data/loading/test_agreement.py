@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,9 @@ def test_fingerprint_of_copied_folder_is_equal(tree: Tree, tmp_path: Path) -> No
     folder = tree("a", "b", count=8)
     shutil.copytree(folder, tmp_path / "copy")
     assert fingerprint_of(folder, "classes") == fingerprint_of(tmp_path / "copy", "classes")
+    opened = open_splits(str(folder), val_fraction=0.25, seed=0)
+    changes: list[dict[str, Any]] = [{}, {"classes": ("a", "c")}, {"channels": 1}, {"format": "other"}]
+    assert len({compute_fingerprint(replace(opened, **change)) for change in changes}) == 4
     (folder / "a/3.png").rename(folder / "a/30.png")
     assert fingerprint_of(folder, "classes") != fingerprint_of(tmp_path / "copy", "classes")
 

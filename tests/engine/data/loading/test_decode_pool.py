@@ -84,6 +84,12 @@ def test_source_of_later_run_decodes_nothing(make: Make, images: ImageSet) -> No
     assert not later.is_decoded  # files may have changed, so each is checked once
     assert np.array_equal(read(later, ALL), first)
     assert (later.decoded, later.is_decoded) == (0, True)
+    aspects = [images.load_stretched(index, 16, 3)[1] for index in range(11)]
+    for decoded in (11, 0):
+        source = make(images, stretched=True)
+        read(source, ALL)
+        assert source.aspects(ALL).tolist() == pytest.approx(aspects)
+        assert source.decoded == decoded
 
 
 def test_workers_share_decoded_images(make: Make, images: ImageSet) -> None:

@@ -16,7 +16,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.loading import decode_pool, image_loader
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.decode_pool import ImageSource
-from engine.data.loading.image_loader import BatchLoader, upload_images
+from engine.data.loading.image_loader import BatchLoader, upload_budget_bytes, upload_images
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot
 from engine.data.randomness import RandomStreams
@@ -196,6 +196,11 @@ def one_unreadable(tree: Tree) -> ImageSet:
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
     return open_splits(str(root), val_fraction=0.2, seed=0).train
+
+
+def test_upload_budget_is_an_eighth_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (800, 1600))
+    assert [upload_budget_bytes(torch.device(name)) for name in ("cuda", "cpu")] == [100, 0]
 
 
 def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) -> None:

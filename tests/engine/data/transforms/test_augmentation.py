@@ -578,6 +578,7 @@ def test_augmentation_leaves_out_mirroring_and_ends_mosaics() -> None:
         12,
         [0, 1, 2],
     )
+    assert set(plain.select_images(1, np.arange(60)).reshape(60, 4)[:, 1:].flat) == set(range(6))
 
 
 @pytest.mark.parametrize(("text", "expected"), [("mosaic:0.5", 1e4), ("mosaic:0.7", 1.0)])
@@ -600,6 +601,7 @@ def test_blur_has_a_smallest_sigma(chance: float, sigma: float) -> None:
         ([0, 1, 0, 0.5, 0.5], (0.335, 0, 0.665, 1)),
         ([0, 1, 1, 0.5, 1], (0, 0.335, 1, 0.665)),
         ([0.9, 1, 0, 0, 0], (0,) * 4),
+        ([0, 0, 0.5, 0, 0], (0, 0, (0.02 * 0.99**0.5) ** 0.5, (0.02 / 0.99**0.5) ** 0.5)),
     ],
 )
 def test_erased_rectangle_is_within_the_image(uniform: list[float], window: tuple[float, ...]) -> None:
@@ -628,15 +630,18 @@ ORDER = (
     "brightness",
     "posterize",
     "solarize",
+    "color",
+    "contrast",
+    "sharpness",
 )
 
 
 @pytest.mark.parametrize(
     ("text", "magnitudes"),
     [
-        ("trivial", (0, 0.495, 0.495, 0.5, 0.5, 67.5, 0.495, 5, 0.5)),
-        ("randaugment:2:9", (0, 0.09, 0.09, 45 / 331, 45 / 331, 9, 0.27, 7, 0.7)),
-        ("augmix:3", (0, 1 / 15, 1 / 15, 2 / 27, 2 / 27, 20 / 3, 0.2, 3, 7 / 9)),
+        ("trivial", (0, 0.495, 0.495, 0.5, 0.5, 67.5, 0.495, 5, 0.5, 0.495, 0.495, 0.495)),
+        ("randaugment:2:9", (0, 0.09, 0.09, 45 / 331, 45 / 331, 9, 0.27, 7, 0.7, 0.27, 0.27, 0.27)),
+        ("augmix:3", (0, 1 / 15, 1 / 15, 2 / 27, 2 / 27, 20 / 3, 0.2, 3, 7 / 9, 0.2, 0.2, 0.2)),
     ],
 )
 def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[float, ...]) -> None:
@@ -662,6 +667,30 @@ def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[floa
             is_signed = np.array([name not in ("posterize", "solarize") for name in ORDER])
             expected = np.array(magnitudes) * np.where(is_signed & (sign < 0.5), -1, 1)
             np.testing.assert_allclose(drawn.numbers[is_used, each.column], expected[is_used], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("operation", "forward"),
+    [
+        ("shear_x", [1, 0.495, 0, 0, 1, 0]),
+        ("shear_y", [1, 0, 0, 0.495, 1, 0]),
+        ("translate_x", [1, 0, 1, 0, 1, 0]),
+        ("translate_y", [1, 0, 0, 0, 1, 1]),
+        ("rotate", [0.382683, -0.92388, 0, 0.92388, 0.382683, 0]),
+        ("brightness", [1, 0, 0, 0, 1, 0]),
+    ],
+)
+def test_policies_move_images_by_their_magnitude(operation: str, forward: list[float]) -> None:
+    drawn = draws_of("trivial", [(OPERATIONS.index(operation) + 0.5) / len(OPERATIONS), 0.5, 0.75])
+    np.testing.assert_allclose(drawn.numbers[0, FORWARD], forward, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "uniform", "forward"),
+    [("scale:0.5:2", [0.5, 1, 1], [1, 0, 0, 0, 1, 0]), ("scale:2:2", [0, 1, 0.25], [2, 0, 1, 0, 2, -0.5])],
+)
+def test_scale_is_drawn_logarithmically(text: str, uniform: list[float], forward: list[float]) -> None:
+    np.testing.assert_allclose(draws_of(text, uniform).numbers[0, FORWARD], forward, atol=1e-6)
 
 
 def test_policies_also_apply_to_mosaics() -> None:
@@ -737,14 +766,18 @@ def test_paint_mixes_all_operations_of_a_chain() -> None:
     torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 60.0))
 
 
-def test_planes_are_filled_with_their_values_outside() -> None:
+@pytest.mark.parametrize("extends_edges", [False, True])
+def test_planes_are_filled_with_their_values_outside(extends_edges: bool) -> None:
     drawn = make_augmentation().draw(1, np.arange(1))
     drawn.numbers[:, AFFINE] = 1, 0, 1, 0, 1, 0  # the right half of the image
     device = torch.device("cpu")
-    transforms_ = Transforms(make_augmentation(), (0.0,) * 3, (1.0,) * 3, device, outside=(0, 7), extends_edges=False)
-    _, planes = transforms_.move(
+    transforms_ = Transforms(
+        make_augmentation(), (0.0,) * 3, (1.0,) * 3, device, outside=(0, 7), extends_edges=extends_edges
+    )
+    images, planes = transforms_.move(
         torch.full((1, 5, SIZE, SIZE), 9, dtype=torch.uint8), torch.from_numpy(drawn.numbers), drawn
     )
+    assert images[..., -1].unique().tolist() == [9 if extends_edges else 0]
     assert planes is not None
     assert [sorted(set(plane.flatten().tolist())) for plane in planes[0]] == [[0, 9], [7, 9]]
     assert (planes[0, :, :, : SIZE // 2] == 9).all()

@@ -9,13 +9,19 @@ from torchvision.transforms.v2 import functional
 
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
-from engine.data.transforms.device_transforms import Normalization, crop, gather_crops
+from engine.data.transforms.device_transforms import Normalization, crop, fit_statistics, gather_crops
 
 CPU = torch.device("cpu")
 
 
 def pixels(count: int, channels: int, side: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, channels, side, side), dtype=torch.uint8, generator=torch.manual_seed(1))
+
+
+def test_fit_statistics_averages_them_for_other_channels() -> None:
+    statistics = ((0.25, 0.5, 0.75), (0.125, 0.25, 0.375))
+    assert fit_statistics(statistics, 3) == statistics
+    assert fit_statistics(statistics, 2) == ((0.5, 0.5), (0.25, 0.25))
 
 
 @pytest.mark.parametrize("mirror", [True, False])
