@@ -9,7 +9,7 @@ from torchvision import models as torchvision
 
 from engine import catalogue
 from engine.contract.catalogue import load_catalogue, suggest_name
-from engine.models import timm_models
+from engine.models import encoders, timm_models
 from engine.strategies import STRATEGIES
 from engine.tasks.registry import TASKS
 
@@ -25,6 +25,7 @@ def test_catalogue_file_is_complete() -> None:
     assert {"unet", *torchvision.list_models(module=torchvision.segmentation)} < found["segmentation"]
     assert all(task.file or task.model in {entry.id for entry in shipped.models_of(task.id)} for task in shipped.tasks)
     assert {"resnet34", "mit_b0"} < set(shipped.encoders)
+    assert shipped.encoder_weights == encoders.list_imagenet_weights()
 
 
 @pytest.mark.parametrize(

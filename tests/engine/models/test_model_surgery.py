@@ -21,6 +21,7 @@ from engine.models.base import Model, TaskError
 from engine.models.blocks import list_blocks
 from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
 from engine.models.registry import MODELS, build_external, get_image_size, get_statistics, mark_heads
+from engine.models.torchvision_models import list_pretrained_weights
 from engine.models.weights import (
     InitialWeights,
     create_torchvision_source,
@@ -118,6 +119,8 @@ def test_torchvision_describes_its_weights() -> None:
         Weights().crop,
         "COCO 34.6 mask AP, torchvision",
     )
+    tags = {name: [each.name for each in list_pretrained_weights(name)] for name in ("vgg16", "resnet50")}
+    assert tags == {"vgg16": ["IMAGENET1K_V1"], "resnet50": ["IMAGENET1K_V2", "IMAGENET1K_V1"]}
     swag = models.RegNet_Y_16GF_Weights.IMAGENET1K_SWAG_E2E_V1
     assert create_torchvision_source(swag).license == "cc-by-nc-4.0"
 

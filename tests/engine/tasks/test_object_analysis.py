@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.contract.inference.evaluation import Interval
+from engine.contract.inference.evaluation import ClassCurves, Interval
 from engine.contract.job import Job
 from engine.metrics.average_precision import Floats, compute_box_overlaps
 from engine.metrics.detection_errors import KINDS, compute_error_costs, find_errors
@@ -85,6 +85,22 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
     shifted.update(found + torch.tensor([8.0, 0, 8, 0, 0, 0]), true)
     assert shifted.compute()["ap50_large"] > 0.99 > shifted.compute()["ap_large"] > 0
     measured = EvaluatedMetrics(metrics, np.ones(3, np.int64), columns)
+    of_ap, *of_ap50 = (Interval(each / 10) for each in range(4))
+    intervals = Intervals(per_class={"AP": (of_ap,) * 3, "AP50": of_ap50})
+    curves = analysis.compute_curves(measured, intervals)
+    assert [(each.class_index, each.positives, each.average_precision) for each in curves] == [
+        (number, positives, of_ap50[number]) for number, positives in enumerate((2, 1, 1))
+    ]
+    # Detections on ignored objects are left out.
+    assert [each.thresholds for each in curves] == [pytest.approx(each) for each in ((0.9, 0.4), (0.7, 0.6), (0.2,))]
+    assert [each.recall for each in curves] == [(0.5, 0.5), (0, 1), (0,)]
+    assert [each.precision for each in curves] == [(1, 0.5), (0, 0.5), (0,)]
+    without = analysis.create_metrics(2.0)
+    without["objects"].update(found[:, :0], true)
+    curves = analysis.compute_curves(EvaluatedMetrics(without, np.ones(3, np.int64), columns), intervals)
+    assert curves == tuple(
+        ClassCurves(class_index=number, positives=positives) for number, positives in enumerate((2, 1, 1))
+    )
     details = analysis.compute_details(measured, Intervals({"ap_small": Interval(0.5), "ap50_large": Interval(1.0)}))
     assert [(each.size, each.objects, each.ap, each.ap50) for each in details["sizes"]] == [
         ("small", 3, Interval(0.5), None), ("medium", 3, None, None), ("large", 1, None, Interval(1.0))

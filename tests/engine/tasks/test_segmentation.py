@@ -180,6 +180,17 @@ def test_weights_load_in_the_plain_library(model: str, channels: int) -> None:
         torch.testing.assert_close(network(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
 
 
+@pytest.mark.parametrize(
+    ("model", "head"),
+    [("unet", ("decoder.", "segmentation_head.")), ("lraspp_mobilenet_v3_large", ("classifier.high_classifier.",))],
+)
+def test_frozen_backbone_leaves_the_head_to_learn(model: str, head: tuple[str, ...]) -> None:
+    fields = {"task": "segmentation", "model": model, "encoder": "resnet18", "image_size": 64, "freeze_epochs": 1}
+    network = build_on_meta(lambda: TASK.build_model(Job.from_fields(**fields), CLASSES, 3))  # type: ignore[arg-type]
+    trained = {name for name, each in network.named_parameters() if each.requires_grad}
+    assert trained == {name for name, _ in network.named_parameters() if name.startswith(head)}
+
+
 def a_file(path: Path, state: dict[str, Tensor]) -> str:
     save_file(state, path)
     return str(path)

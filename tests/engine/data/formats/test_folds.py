@@ -30,6 +30,11 @@ def test_folds_hold_out_every_image_once(task: str, divided: bool, tmp_path: Pat
     job = Job.from_fields(task=task, dataset=str(folder), val_fraction=0.3)
     plain = TASKS[task].open_splits(job)
     every = names(plain.train) + ([] if divided else names(plain.val))
+    if not divided:
+        assert abs(len(plain.val) - 0.3 * len(every)) < 2
+        assert names(TASKS[task].open_splits(job.with_fields(seed=1)).val) != names(plain.val)
+    with pytest.raises(DatasetError):
+        TASKS[task].open_splits(job.with_fields(format="coco"))
     held_out: list[str] = []
     for number in range(1, 4):
         splits = TASKS[task].open_splits(Job.from_fields(task=task, dataset=str(folder), fold=f"{number}/3"))

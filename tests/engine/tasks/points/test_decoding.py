@@ -113,6 +113,9 @@ def test_pcd_gives_positions_colors_and_labels(tmp_path: Path, data: str, is_flo
     assert cloud.features[:, :3].astype(int).tolist() == colors.tolist()
     assert cloud.features[:, 3].tolist() == list(range(300))
     assert cloud.labels.tolist() == classes.tolist()
+    write_pcd(path, places, data, rgb=0 * packed, **dict(zip(("red", "green", "blue"), colors.T, strict=True)))
+    assert read_head(str(path)).features == ("red", "green", "blue")
+    assert read_cloud(str(path), ("red", "green", "blue"), with_labels=False).features.tolist() == colors.tolist()
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
@@ -146,7 +149,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
         path.write_bytes(f"{part}DATA {data}\n".encode() + content)
         with pytest.raises(Unfit, match=reason):
             read_cloud(str(path), ())
-    path.write_text("COLUMNS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6")
+    path.write_text("COLUMNS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n\n4 5 6")
     assert read_cloud(str(path), (), with_labels=False).rows.tolist() == [0, 1]
 
 
@@ -219,6 +222,9 @@ def test_ply_may_have_other_elements_and_byte_orders(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"end_header") + 11])
         with pytest.raises(Unfit, match="truncated"):
             read_head(str(path))
+    properties = "".join(f"property float {axis}\n" for axis in "xyz")  # of digits, which take two bytes each
+    path.write_text(f"ply\nformat ascii 1.0\nelement vertex 500\n{properties}end_header\n" + 500 * "1 2 3\n")
+    assert read_head(str(path)).points == 500
 
 
 def test_lines_that_begin_with_a_slash_are_no_table(tmp_path: Path) -> None:
@@ -537,7 +543,13 @@ def test_scans_are_recognized_by_plausible_points(tmp_path: Path) -> None:
     assert read_cloud(path, ("intensity",)).features[:, 0] == pytest.approx(np.linspace(0, 1, 40))
     (tmp_path / "other").mkdir()
     other = tmp_path / "other/0.bin"
-    for column, value, expected in ((0, 9_999, True), (2, 10_001, False), (3, 10_001, True), (1, np.nan, False)):
+    for column, value, expected in (
+        (0, 9_999, True),
+        (2, 10_001, False),
+        (3, 10_001, True),
+        (3, np.inf, False),
+        (1, np.nan, False),
+    ):
         points = np.zeros((2, 4), "<f4")
         points[1, column] = value
         other.write_bytes(points.tobytes())
