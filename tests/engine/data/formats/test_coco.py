@@ -99,8 +99,8 @@ def _add_parents(content: dict[str, Any]) -> None:
             id="without a name, and one name twice",
         ),
         pytest.param(
-            lambda content: content.pop("categories"),
-            ("class 3", "class 7"),
+            lambda content: (content.pop("categories"), content["annotations"][0].update(category_id=10)),
+            ("class 3", "class 10"),
             ["2 categories without a name"],
             id="no list",
         ),

@@ -54,7 +54,7 @@ def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("boxes", "forms"),
     [
-        (["[51, 31, 10, 10]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
+        (["[51, 1, 10, 40]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
         (["[30, 20, 61, 41]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 30 + 61 is beyond the image
         (["[2, 20, 20, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 20 + 39 is beyond the image
         (["[2, 2, 20, 20]", "[1, 1, 5, 5]", "[3, 3, 9, 9]"], ["xywh", "xyxy"]),

@@ -135,13 +135,14 @@ def test_cvat_classes_are_in_the_order_of_its_labels(tmp_path: Path) -> None:
         image(BOX.replace("cat", "Cat") + BOX.replace("cat", "dog")),
         meta=f"<task><labels>{labels}</labels></task>",
     )
+    put(tmp_path / "a.xml", image(BOX))  # files with the usual name come first
     assert read_once(tmp_path).classes == ("dog", "Cat")
 
 
 def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
     for name in ("a", "b"):
         draw(tmp_path / f"{name}.png", TWO)
-    put(tmp_path / "annotations.xml", image('<tag label="sunny"/><tag label="wet"/>' + BOX))
+    put(tmp_path / "annotations.xml", image('<tag label="sunny"/><tag label="wet"/>' + BOX), image())
     put(tmp_path / "annotations_2.xml", image('<tag label="wet"/>', "val/b.png"))
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("boxes", "labels")

@@ -200,7 +200,7 @@ def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "kinds", "tags"),
     [
-        ({"sea": True, "sky": False, "fog": "no"}, ("classes", "labels"), ["sea"]),
+        ({"sea": True, "sky": False, "fog": "no", " ": True}, ("classes", "labels"), ["sea"]),
         ({"sea": True, "sky": True}, ("labels",), ["sea", "sky"]),
     ],
 )

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.contract.problems import Problem
 from engine.data.formats import maskfolder
 from engine.data.formats.format import Confidence
-from engine.data.formats.maskfolder import FORMAT, warn_about_numbers
+from engine.data.formats.maskfolder import FORMAT, select_splits, warn_about_numbers
 from engine.data.formats.shared.mask_sample import MaskSample
+from engine.data.formats.shared.name_pairs import Pairs
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
@@ -261,6 +263,12 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
         "": 6,
         "val": 2,
     }
+
+
+def test_select_splits_reports_pairs_only() -> None:
+    problems: list[Problem] = []
+    splits = {"train": Pairs([("a", "b")]), "": Pairs(unmatched_images=["c"])}
+    assert (list(select_splits(splits, problems)), problems) == (["train"], [])
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
         assert bool(found) == (other is module)
     (detection,) = detect(module.FORMAT, tmp_path)
     assert (detection.kinds, bool(detection.remedy)) == ((), True)
-    assert "bent" not in " ".join(places) or "2 kinds of defects" in detection.evidence[0]
+    assert "bent" not in " ".join(places) or " 2 kinds of defects" in detection.evidence[0]
     for kind in ("classes", "masks", "instances"):
         recognized = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert recognized.train is None
@@ -77,6 +77,7 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
     ("places", "confidence"),
     [
         (("a/b/color/{name}.png", "mask:a/b/depth/{name}.png"), Confidence.LIKELY),
+        (("rgb/{name}.png", "mask:depth/{name}.npy"), Confidence.LIKELY),
         (("rgb/{name}.png", "depth/{name}.png"), Confidence.WEAK),
         (("left/{name}.png", "right/{name}.png"), Confidence.WEAK),
         (("left/{name}.png", "right/{name}.png", "Calib/{name}.png"), Confidence.LIKELY),
