@@ -62,8 +62,7 @@ class MetricBuffer:
         """Add the result of a step, before which the worker waited `wait_s` seconds for its batch."""
         self._steps += 1
         self._wait_s += wait_s
-        if result.loss is not None:
-            self._results.append(result)
+        self._results.append(result)
 
     @property
     def seconds(self) -> float:
@@ -83,8 +82,8 @@ class BufferedMetrics:
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         """Start copying the `results` of `steps` steps, beginning with step `first`.
 
-        `seconds` is the duration of these steps, and `wait_s` the part of it in which the worker waited for batches. A
-        rank that computes no loss has no results.
+        `seconds` is the duration of these steps, and `wait_s` the part of it in which the worker waited for batches. The
+        results of a rank that computes no loss have none.
         """
         self._first = first
         self._steps = steps

@@ -208,6 +208,6 @@ class CompletedSamples:
 def _decode_entry(line: bytes) -> Entry | None:
     """Decode a line of a journal, or return None if it is incomplete."""
     try:
-        return _ENTRY.decode(line) if line.endswith(b"\n") else None
+        return _ENTRY.decode(line)
     except msgspec.DecodeError:
         return None

@@ -215,6 +215,7 @@ def test_autotune_restores_choices_when_resuming() -> None:
     assert model.calls == 0
     assert decided.job == before.job
     assert decided.choices["memory_format"] == ("channels_last", "the resumed run used it")
+    assert "compile" not in decided.choices
 
 
 @pytest.mark.parametrize("choice", ["on", "off"])
@@ -276,6 +277,24 @@ def test_autotune_compiles_on_cpu_only_if_requested(fields: dict[str, Any], why:
     decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.precision.compile == decided.strategy.job.precision.compile == "off"
+    assert decided.choices["compile"][1].startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("activation_checkpointing", "activation checkpointing recomputes blocks"),
+        ("static_graph", "DDP's static graph can't be combined"),
+        ("sync_batchnorm", "SyncBatchNorm layers communicate"),
+    ],
+)
+def test_autotune_explains_why_it_does_not_compile_on_a_gpu(field: str, why: str) -> None:
+    model = SlowWhen(lambda _: False)
+    decided = AutotuneResult(model, memory_format="contiguous", **{field: True})
+    strategy = decided.strategy
+    strategy.model, strategy.resolved_job, strategy.device = model, ResolvedJob(decided.job), torch.device("cuda")
+    decided.trials.compile()
+    assert decided.choices["compile"][0] == "off"
     assert decided.choices["compile"][1].startswith(why)
 
 

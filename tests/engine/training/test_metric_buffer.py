@@ -126,3 +126,7 @@ def test_validation_report_has_classes_and_new_parts() -> None:
     assert validation == Validation(epoch=3, step=12, measures={"top1": 0.5}, images=21, seconds=validation.seconds)
     assert measures == ClassMeasures(epoch=3, step=12, measures=metric.per_class(), confusion=metric.confusion())
     assert len(measures.confusion) == 64
+    metric = ClassificationMetric(65)
+    metric.update(torch.eye(65), torch.arange(65))
+    report.on_validation_end(4, 18, metric, {})
+    assert events[-1] == ClassMeasures(epoch=4, step=18, measures=metric.per_class(), confusion=())

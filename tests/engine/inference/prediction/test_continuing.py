@@ -126,6 +126,9 @@ def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str
     with pytest.raises(CannotLoad, match="files have changed"):
         predict(request, print)
     assert results.stat() == before
+    (out / ".footplate/state.json").write_bytes(b"{")
+    with pytest.raises(CannotLoad, match="is not empty"):
+        predict(request, print)
 
 
 def test_continuation_survives_torn_line(

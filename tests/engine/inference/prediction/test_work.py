@@ -229,6 +229,17 @@ def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: f
     assert [round(score, 6) for score in result.scores.tolist()] == [each.score for each in entry.objects]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("task", "threshold", "expected"),
+    [("multilabel", 0.6, (0, 1)), ("multilabel", 0.7, (0,)), ("classification", 0.0, (0,))],
+)
+def test_threshold_limits_labels(tmp_path: Path, task: str, threshold: float, expected: tuple[int, ...]) -> None:
+    Image.new("RGB", (16, 16), (250, 20, 0)).save(tmp_path / "image.png")
+    model = make_trained_model(task, ChannelScores(pooled=True))
+    (entry,) = predict_shard(model, [str(tmp_path / "image.png")], tmp_path / "out", threshold=threshold)
+    assert entry.classes == expected
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> None:
     colors = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 250), (0, 0, 0), (0, 0, 0)]

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.contract.events import Planned
+from engine.contract.images import Preprocessing
 from engine.contract.inference.evaluation import (
     EVALUATION_FILE,
     PROBABILITIES_FILE,
@@ -22,12 +24,13 @@ from engine.contract.inference.evaluation import (
 from engine.contract.inference.review import Review, ReviewedSample, ReviewRequest, decode_review
 from engine.contract.job import Job, save_job
 from engine.contract.messages import Progress
+from engine.contract.protocol import ENCODE
 from engine.inference.review.review import review
 from engine.inference.review.samples import collect_samples
 from engine.inference.trained_model import CannotLoad
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
-from tests.support.trained_runs import TrainedRun
+from tests.support.trained_runs import TrainedRun, make_labeled
 
 
 def write_evaluation(
@@ -197,6 +200,30 @@ def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
     assert issues == {("2.png", "", "a"), ("7.png", "b", "")}
     assert {round(each.suggested_probability, 4) for each in found.label_issues} == {0.95}
     assert found.expected_errors == 2
+
+
+def test_duplicates_have_their_labels(tmp_path: Path) -> None:
+    run, classes = tmp_path / "run", ("red", "green", "blue")
+    write_evaluation(run, ["val"], task="multilabel", classes=classes)
+    data = make_labeled(run / "data", {"train": 4, "val": 2})
+    lines = (data / "train/labels.csv").read_text().splitlines()
+    (data / "train/labels.csv").write_text("\n".join([*lines[:2], "001.png,1,0,1", "002.png,0,1,0", "003.png,0,0,0"]))
+    shutil.copy(data / "train/001.png", data / "train/002.png")
+    shutil.copy(data / "train/001.png", data / "train/003.png")
+    planned = Planned(
+        epochs=1,
+        steps_per_epoch=1,
+        train_images=4,
+        val_images=2,
+        classes=classes,
+        image_size=16,
+        parameters=1,
+        trainable_parameters=1,
+        preprocessing=Preprocessing(framing="crop", mean=(0.5,) * 3, std=(0.5,) * 3),
+    )
+    RunFolder(run).events_file.write_bytes(ENCODE.encode(planned) + b"\n")
+    found = [(pair.first.true, pair.second.true) for pair in review_run(run, duplicates=True).duplicates]
+    assert sorted(found) == [(("green",), ()), (("red", "blue"), ()), (("red", "blue"), ("green",))]
 
 
 def test_duplicates_are_sorted_by_split_and_label(
