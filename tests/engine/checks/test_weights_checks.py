@@ -101,6 +101,9 @@ def test_weights_are_found_at_the_latest_commit_or_the_revision(monkeypatch: pyt
         file.parent.mkdir()
         file.write_bytes(content)
     assert find_weights(weights) == WeightsFile(str(by_hub), 2)
+    by_hub.unlink()
+    by_hub.mkdir()
+    assert find_weights(weights) == WeightsFile(str(by_user), 1)
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/")
     assert weights.host == "https://mirror.example"
 

@@ -253,6 +253,7 @@ def test_recipe_omits_idle_fields_of_chosen_values() -> None:
         ("images = { max = 999 }", False),
         ("images_per_class = { min = 101 }", False),
         ("image_size = { min = 64, max = 64 }", True),
+        ("parameters = { min = 11_689_512, max = 11_689_512 }", True),
         ("parameters = { max = 1000 }", False),
         ("batch_size = { max = 31 }", False),
         ("epochs = { min = 5, max = 5 }", True),

@@ -55,7 +55,7 @@ def test_cpu_temperature_is_the_highest_of_its_sensors(monkeypatch: pytest.Monke
     reader = CpuReader()
     assert [reader.read().temperature_c for _ in range(2)] == [48.0, 48.0]
     assert readings == ["read"], "it opens many files"
-    sensors["k10temp"] = [0.0]
+    sensors["k10temp"] = [0.0, -1.0]
     assert CpuReader().read().temperature_c == 60.0
     sensors["cpu_thermal"] = []
     assert CpuReader().read().temperature_c is None

@@ -135,14 +135,15 @@ def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     wait_until_exited(readers)
 
 
-def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([make_gpu_profile(0)])
+def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+    nvml_stub.write([make_gpu_profile(0)], calls_file=tmp_path / "calls")
     sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
     sampler.wait_for(has_gpus)
-    times = [sampler.next().time for _ in range(5)]
+    times, taken = [sampler.next().time for _ in range(5)], 5
     while times[-1] - times[0] > 3.5:  # repeat on a busy machine
-        times = [*times[1:], sampler.next().time]
+        times, taken = [*times[1:], sampler.next().time], taken + 1
     assert times[-1] - times[0] >= 1.3
+    assert (tmp_path / "calls").read_text().count(" utilization\n") <= 2 * taken + 3, "readings follow it, too"
 
 
 def test_first_nvml_answer_is_sent_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:

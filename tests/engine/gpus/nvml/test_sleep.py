@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
 
-from engine.contract.devices import Gpu, NvmlReading
+from engine.contract.devices import Gpu, NvmlReading, SnapshotRequest
 from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile, uuid_of
 
@@ -38,6 +39,7 @@ class Laptop:
         self.rest_s = 3600.0
         self.profile: dict[str, object] = {}
         self.pci, self.driver = folder / "pci", folder / "driver"
+        self.requests: IO[bytes] | None = None  # input of the process that reads NVML
         self.status = self.pci / "00ff:01:00.0" / "power" / "runtime_status"
         self.status.parent.mkdir(parents=True)
         (self.driver / "00ff:01:00.0").mkdir(parents=True)
@@ -82,6 +84,7 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT,
                 )
             )  # fmt: skip
+            laptop.requests = readers[0].stdin
         assert readers[0].stdout is not None
         while True:
             reading = msgspec.json.decode(readers[0].stdout.readline(), type=NvmlReading)
@@ -167,6 +170,17 @@ def test_idle_laptop_gpu_is_skipped_for_a_while(laptop: Laptop, read: Read, tmp_
         asked_after.append(bool(calls.read_text()))
     assert any(asked_after[5:])
     assert asked_after.count(False) > asked_after.count(True)
+
+
+def test_idle_laptop_gpu_is_read_for_another_panel(laptop: Laptop, read: Read) -> None:
+    laptop.profile = {"utilization": 0}
+    laptop.set_runtime_d3("Enabled (fine-grained)")
+    laptop.set_status("active")
+    assert read(is_awake).gpus[0].sm_clock_mhz == 1755
+    assert laptop.requests is not None
+    laptop.requests.write(msgspec.json.encode(SnapshotRequest(details=False)) + b"\n")
+    laptop.requests.flush()
+    assert any(read(is_awake).gpus[0].sm_clock_mhz is None for _ in range(60))
 
 
 @pytest.mark.parametrize(
