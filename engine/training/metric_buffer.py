@@ -54,13 +54,11 @@ class MetricBuffer:
     def start(self) -> None:
         """Clear the buffer and restart the clock that `seconds` reads."""
         self._results: list[StepResult] = []
-        self._steps = 0
         self._wait_s = 0.0
         self._started = time.perf_counter()
 
     def add(self, result: StepResult, wait_s: float) -> None:
         """Add the result of a step, before which the worker waited `wait_s` seconds for its batch."""
-        self._steps += 1
         self._wait_s += wait_s
         self._results.append(result)
 
@@ -71,7 +69,7 @@ class MetricBuffer:
 
     def take(self, step: int) -> BufferedMetrics:
         """Start copying the results accumulated up to `step` from the device, and clear the buffer."""
-        taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
+        taken = BufferedMetrics(self._results, step - len(self._results) + 1, self._wait_s, self.seconds)
         self.start()
         return taken
 
@@ -79,14 +77,14 @@ class MetricBuffer:
 class BufferedMetrics:
     """Results of steps that are being copied from the device. `read` waits for them."""
 
-    def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
-        """Start copying the `results` of `steps` steps, beginning with step `first`.
+    def __init__(self, results: list[StepResult], first: int, wait_s: float, seconds: float) -> None:
+        """Start copying the `results` of steps, beginning with step `first`.
 
         `seconds` is the duration of these steps, and `wait_s` the part of it in which the worker waited for batches. The
         results of a rank that computes no loss have none.
         """
-        self._first = first
-        self._steps = steps
+        self._loss_steps = [first + offset for offset, result in enumerate(results) if result.loss is not None]
+        self._steps = len(results)
         self._wait_s = wait_s
         self._seconds = seconds
         self._losses = _BackgroundCopy([result.loss for result in results])
@@ -98,7 +96,7 @@ class BufferedMetrics:
     def read(self) -> StepTotals:
         """Wait for the results and return their sums on this rank."""
         losses = self._losses.read()
-        bad_steps = (self._first + offset for offset, loss in enumerate(losses) if not math.isfinite(loss))
+        bad_steps = (step for step, loss in zip(self._loss_steps, losses, strict=True) if not math.isfinite(loss))
         return StepTotals(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,

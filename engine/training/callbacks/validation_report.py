@@ -7,12 +7,10 @@ from collections.abc import Callable
 
 from engine.contract.events import ClassMeasures, Event, Validation, Warned
 from engine.metrics.base import Metric
+from engine.metrics.class_counts import MAX_CONFUSION_CLASSES
 from engine.strategies.base import Strategy
 from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
-
-MAX_CONFUSION_CLASSES = 64
-"""Maximum number of classes for reporting a confusion matrix."""
 
 
 class ValidationReport(Callback):
