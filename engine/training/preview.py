@@ -100,7 +100,7 @@ def _encode_small_png(image: Bytes) -> bytes:
     return encode_png(np.asarray(small))
 
 
-def _render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:
+def answer_request(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:
     """Run `render`, and convert each of its exceptions to a RequestError."""
     try:
         return render(request, emit)
@@ -114,4 +114,4 @@ def _render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bo
 
 
 if __name__ == "__main__":
-    serve_request("footplate-show", PreviewRequest, _render)
+    serve_request("footplate-show", PreviewRequest, answer_request)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine.contract.dataset import PreviewImage, PreviewRequest
 from engine.data.datasets.images import ImageSet
-from engine.models.base import TaskError
+from engine.processes.requests import RequestError
 from engine.tasks.registry import TASKS
 from engine.training import preview
 from tests.engine.training.task_jobs import task_job
@@ -29,8 +29,20 @@ def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch:
     for each in shown:
         pixels = np.asarray(Image.open(BytesIO(each.png))).astype(int)
         assert np.abs(pixels - train.load(each.sample, 16, 3).permute(1, 2, 0).numpy()).max() <= 1
-    with pytest.raises(TaskError, match="No transforms are listed"):
-        preview.render(PreviewRequest(job.with_fields(augmentation="own"), samples), shown.append)
+
+    def refuse(**fields: object) -> tuple[str, str]:
+        with pytest.raises(RequestError) as refused:
+            preview.answer_request(PreviewRequest(job.with_fields(**fields), samples), shown.append)
+        (problem,) = refused.value.problems
+        return problem.field, problem.message
+
+    field, message = refuse(augmentation="own")
+    assert field
+    assert "No transforms are listed" in message
+    assert refuse(dataset=str(images / "none"))[0] == "dataset"
+    with monkeypatch.context() as patch:
+        patch.setattr(preview, "to_rgb", lambda _: 1 / 0)
+        assert refuse() == ("", "The images can't be shown: ZeroDivisionError: division by zero.")
     assert not preview.render(PreviewRequest(job.with_fields(epochs=5), (3,)), shown.append)
     assert [each.epoch for each in shown if each.sample == 3] == [1, 2, 3]
     monkeypatch.setattr(preview, "MAX_PREVIEW_SIDE", 8)

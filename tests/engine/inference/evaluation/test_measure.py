@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from engine.contract.inference.evaluation import EvaluateRequest, SkippedSample
 from engine.inference.evaluation.measure import WorkerResults, evaluate_shard, merge_results, name_results_file
 from engine.tasks.analysis import SampleColumns
+from tests.support.boxed import ONE, DrawnImage, voc
 from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
 from tests.support.trained_runs import make_colors
 
@@ -28,6 +31,30 @@ def test_batches_are_those_of_a_device_in_the_training(
         evaluate_shard(EvaluateRequest(run="", batch_size=batch_size), model, shard)
     assert [len(inputs) for inputs in network.inputs] == sizes
     assert merge_results([tmp_path / name_results_file(0)]).samples.tolist() == list(range(9))
+
+
+def test_objects_are_measured_at_the_scale_of_their_file(tmp_path: Path) -> None:
+    class NoObjects(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return torch.full((len(inputs), 1, 6), -1.0)
+
+    drawn, scales = {"a": ONE, "b": DrawnImage(40, 20, ONE.rectangles)}, list[float]()
+    dataset = voc(tmp_path, {"train": {"c": ONE}, "val": drawn})
+    model = make_trained_model("detection", NoObjects(), size=40, dataset=str(dataset), image_size=40)
+    model.classes = ("cat",)
+    analysis = model.objective.create_analysis(model.classes)
+    create_metrics = analysis.create_metrics
+
+    def record_scale(scale: float) -> Any:
+        scales.append(scale)
+        return create_metrics(scale)
+
+    analysis.create_metrics = record_scale  # type: ignore[method-assign]
+    model.objective.create_analysis = lambda _: analysis  # type: ignore[method-assign]
+    with open_shard(model) as shard:
+        shard.folder = tmp_path
+        evaluate_shard(EvaluateRequest(run=""), model, shard)
+    assert scales[1:] == [2, 1]
 
 
 @pytest.mark.parametrize("without_losses", [False, True])
