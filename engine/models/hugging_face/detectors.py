@@ -38,8 +38,9 @@ class HubDetector(HubModel):
     def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each divided by the number of its images.
 
-        Those in `_COEFFICIENTS` are multiplied by coefficients in the model's configuration. The losses are sums over the objects in these images. transformers divides these sums by the number of objects
-        times the number of query groups. This division is undone.
+        Those in `_COEFFICIENTS` are multiplied by coefficients in the model's configuration. The losses are sums over
+        the objects in these images. transformers divides these sums by the number of objects times the number of query
+        groups. This division is undone.
         """
         labels = self.convert_to_labels(inputs, self.convert_to_objects(targets))
         sums = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)

@@ -55,6 +55,9 @@ def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch)
     assert given
     extended = base.add_plugin_metrics(make_classification_objective())
     assert [measure.id for measure in extended.entry.metrics] == [*given, "confidence"]
+    metric = extended.create_metric()
+    metric.update(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+    assert metric.compute()["confidence"] == 0.5
 
 
 def test_added_metrics_reset() -> None:

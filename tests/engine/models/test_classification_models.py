@@ -271,6 +271,8 @@ def test_adapted_first_layer_gives_same_output_for_gray(have: int, want: int) ->
     adapted = match_channels(weight, want)
     assert adapted.shape == (4, want, 3, 3)
     torch.testing.assert_close(adapted.sum(1), weight.sum(1))
+    if want == 5:
+        torch.testing.assert_close(adapted[:, 2:], torch.stack([weight[:, 2], weight[:, 0] / 2, weight[:, 1] / 2], 1))
 
 
 # Freezing

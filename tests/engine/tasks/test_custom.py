@@ -64,7 +64,8 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
         32,
         32,
     ]
-    TASK.open_splits(job.with_fields(seed=1))
+    assert TASK.open_splits(job.with_fields(accumulation=2)) is splits
+    assert TASK.get_image_size(job.with_fields(dataset="")) == 224
     assert TASK.open_splits(job) is not splits  # only one task stays in memory
     model = TASK.build_model(job, 0, 3)
     again = TASK.build_model(job, 0, 3)
@@ -333,7 +334,7 @@ def test_as_image_converts_any_input() -> None:
     assert convert_to_image(np.array([[[0.0]], [[1.0]], [[2.0]]])).tolist() == [[[0, 128, 255]]]
     image = np.zeros((3, 3, 3), np.uint8)
     assert convert_to_image(image) is image
-    stretched = convert_to_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
+    stretched = convert_to_image(np.linspace(1, -1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
     two_channels = convert_to_image(np.array([[[-1.0, -0.6, 1.0]], [[5.0, 9.0, 8.0]]]))
     assert two_channels.tolist() == [[[0] * 3, [51] * 3, [255] * 3]]

@@ -363,7 +363,10 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     all_thresholds = (51 + 50 / 3) / 101  # the mean over five thresholds with the third detection, and five without it
     assert total.per_class()["AP"] == (None, pytest.approx(51 / 101), pytest.approx(all_thresholds))
     assert found["map"] == pytest.approx(np.mean([51 / 101, all_thresholds]))
-    assert objective.create_metric().compute() == {}
+    without_objects = objective.create_metric()
+    assert without_objects.compute() == {}
+    without_objects.update(outputs[1:2], targets[1:2])
+    assert without_objects.compute() == {"map": 0, "ap50": 0, "ap75": 0}
 
 
 def test_masks_and_boxes_are_matched_separately() -> None:
@@ -379,8 +382,9 @@ def test_masks_and_boxes_are_matched_separately() -> None:
         assert measures.compute()["mask_ap50"] == pytest.approx(expected)
         assert measures.compute()["box_map"] == pytest.approx(1)
         assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * expected - 1), pytest.approx(1))
-    by_size: Any = objective.create_analysis(CLASSES).create_metrics(1.0)["objects"]
-    by_size.update(make_perfect_outputs(boxes, masks=full), targets)  # with 684 and 1,200 visible pixels
+    by_size: Any = objective.create_analysis(CLASSES).create_metrics(1.2)["objects"]
+    # With 684 and 1,200 visible pixels, that is, 985 and 1,728 pixels of the file.
+    by_size.update(make_perfect_outputs(boxes, masks=full), targets)
     assert by_size.counters[2:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
     assert {size: by_size.compute()[f"ap50_{size}"] for size in ("small", "medium")} == pytest.approx(
         {"small": 1, "medium": 1}

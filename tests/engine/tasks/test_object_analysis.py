@@ -39,6 +39,14 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
     assert list(metric.compute_precisions_by_size()) == list(SIZES)
 
 
+def test_object_of_another_size_excuses_one_detection() -> None:
+    metric = BoxObjects(1, 1.0)
+    found = torch.tensor([[0, 0, 31, 31, 0.9, 0], [1, 1, 32, 32, 0.8, 0], [50, 50, 60, 60, 0.7, 0]])
+    true = torch.tensor([[0, 0, 33, 33, 0, 0], [50, 50, 60, 60, 0, 0]])
+    metric.update(found[None], true[None])
+    assert metric.compute()["ap50_small"] == pytest.approx(0.5)
+
+
 def test_analysis_counts_objects_by_size_and_image() -> None:
     analysis = (
         TASKS["detection"]

@@ -310,13 +310,15 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
 def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path) -> None:
     places, classes = make_scene(0, 40)
     write_ply(tmp_path / "train/a.ply", places, label=classes, red=np.full(40, 9, np.uint8))
+    places[:2] = np.nan
     write_ply(tmp_path / "val/b.ply", places, label=0 * classes, red=np.full(40, 9, np.uint8))
 
     def inspect_folder() -> DatasetReport:
         return inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
 
     report = inspect_folder()
-    (problem,) = report.problems
+    problem, invalid = report.problems
+    assert invalid.message == "2 points have no valid coordinates and are left out (b.ply)."
     assert (problem.severity, report.channels) == ("warning", 4)
     assert problem.message.startswith("The validation clouds have no points of class 1;")
     positions = read_cloud(str(tmp_path / "train/a.ply"), ()).positions

@@ -217,6 +217,11 @@ def test_drawn_points_keep_the_directions_of_the_file() -> None:
     )
     assert (np.abs(raw["at"] - positions / 10 * 32767) <= 1).all()
     assert (raw["color"] == colors[numbers]).all()
+    line = np.linspace(-1, 1, 5000, dtype=np.float32)[:, None] * np.array([1, 0, 0], np.float32)
+    encoded = encode_points(line, (line[:, 0] > 0).astype(np.uint8))
+    raw = np.frombuffer(zlib.decompress(base64.b64decode(encoded)), raw.dtype)
+    assert (len(raw), raw["at"][0, 0], raw["at"][-1, 0]) == (2500, -32767, 32767)
+    assert (raw["color"] == colors[(raw["at"][:, 0] > 0).astype(int)]).all()
 
 
 def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
