@@ -45,6 +45,7 @@ def records(*entries: object) -> str:
         ("a.csv", "a.png,0,2\nb.png,1,3\nc.png,0", ["file column 1 column 2", "a.png 0 2", "b.png 1 3"]),
         ("a.csv", "file,x\na.png,1.0\nb.png,0.0\nc.png,1", ["file x", "a.png 1.0", "b.png 0.0", "c.png 1"]),
         ("a.csv", "file,x\na.png,cat\nb.png,dog\nc.png,ca", ["file x", "a.png cat", "b.png dog"]),
+        ("a.csv", "file,x\na.png,cat\nb.png,cats\nc.png,cat", ["file x", "a.png cat", "b.png cats"]),
         ("a.txt", "a.png 1 0\n\nb.png 0 1\n", ["file 0 1", "a.png 1 0", "b.png 0 1"]),
         ("a.txt", "my a.png 1 0\nb.png 0 1\n", ["file 0 1", "my a.png 1 0", "b.png 0 1"]),
         ("a.txt", "a.png 1 0\nb.png 0\n", ["file labels", "a.png 1 0", "b.png 0"]),

@@ -84,6 +84,14 @@ def test_vott_rectangles_without_a_box_have_corners(tmp_path: Path) -> None:
     assert (content.problems, list_instances(content, list_true_sizes(TRUTH))) == ([], expected)
 
 
+@pytest.mark.parametrize("variant", ["plain", "polygons"])
+def test_vott_regions_of_several_tags_are_several_objects(tmp_path: Path, variant: str) -> None:
+    vott.write(TRUTH, tmp_path, variant)
+    edit_export(tmp_path, lambda export: get_entry(export)["regions"][0]["tags"].append("more"))
+    boxes = list_annotations(read(FORMAT, tmp_path, "boxes"))["img_1"]
+    assert boxes == [(name, boxes[0][1]) for name in ("apple", "more")]
+
+
 HUGE = {"left": 10**400, "top": 1, "width": 1, "height": 1}
 
 
