@@ -289,7 +289,7 @@ def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) ->
     [
         "&a {name: label, dtype: [*a]}",
         "{name: label, dtype: {class_label: {names: {²: cat, '0': dog}}}}",
-        "{names: [[a]]}",
+        "{name: label, dtype: {class_label: {names: [[a]]}}}",
         "[" * 1000,
     ],
 )

@@ -77,7 +77,6 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
     ("places", "confidence"),
     [
         (("a/b/color/{name}.png", "mask:a/b/depth/{name}.png"), Confidence.LIKELY),
-        (("rgb/{name}.png", "mask:depth/{name}.npy"), Confidence.LIKELY),
         (("rgb/{name}.png", "depth/{name}.png"), Confidence.WEAK),
         (("left/{name}.png", "right/{name}.png"), Confidence.WEAK),
         (("left/{name}.png", "right/{name}.png", "Calib/{name}.png"), Confidence.LIKELY),
@@ -88,10 +87,13 @@ def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
 ) -> None:
     write(tmp_path, *places)
     assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [confidence]
-    for path in tmp_path.rglob("depth/*.png"):
+    maps = list(tmp_path.rglob("depth/*.png"))
+    for path in maps:
         path.write_bytes(b"torn")
-        confidence = Confidence.WEAK
-    assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [confidence]
+    assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [Confidence.WEAK if maps else confidence]
+    for path in maps:
+        path.rename(path.with_suffix(".pfm"))
+    assert [each.confidence for each in detect(depth.FORMAT, tmp_path)] == [Confidence.LIKELY if maps else confidence]
 
 
 @pytest.mark.parametrize(
