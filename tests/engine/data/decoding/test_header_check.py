@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -19,7 +20,10 @@ from tests.support.images import write_image, write_noise
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_complete_images_seem_complete(tmp_path: Path, ending: str, mode: str) -> None:
     color = 80 if mode == "L" else (80, 90, 100)
-    assert seems_complete(str(write_image(tmp_path / f"a.{ending}", color, mode=mode)))
+    path = str(write_image(tmp_path / f"a.{ending}", color, mode=mode))
+    open_before = psutil.Process().num_fds()
+    assert seems_complete(path)
+    assert psutil.Process().num_fds() == open_before
 
 
 @pytest.mark.parametrize(

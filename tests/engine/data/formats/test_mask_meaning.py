@@ -170,6 +170,28 @@ def test_gray_masks_in_color_equal_gray_masks(tmp_path: Path, values: tuple[int,
     assert get_mask_code(recognize_folder(color)) == get_mask_code(recognize_folder(gray))
 
 
+@pytest.mark.parametrize(
+    ("masks", "ignored", "classes"),
+    [
+        ([with_palette(make_striped_mask(0, 1, 2, 3), 0, RED, GREEN, BLUE)], 1, ("class 0", "class 2", "class 3")),
+        ([COLORED], RED, ("#000000", "#0000ff")),
+        ([THREE], 0, ("class 1", "class 2")),
+    ],
+)
+def test_ignored_values_have_no_class(tmp_path: Path, masks: list[Any], ignored: int, classes: tuple[str, ...]) -> None:
+    report = report_on(make_folder(tmp_path, masks * 4), ignored=ignored)
+    assert (report.classes, report.unreadable_count) == (classes, 0)
+    value = f"#{RED:06x}" if ignored == RED else str(ignored)
+    assert [each.value for each in report.mask_values if each.class_name is None] == [value]
+
+
+def test_masks_with_only_ignored_colors_have_no_classes(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [color_mask(make_striped_mask(1, 2), {1: RED, 2: RED + 1})] * 4)
+    for path in (folder / "masks").iterdir():
+        Image.new("RGB", (32, 32), (255, 0, 0)).save(path)
+    assert "the masks have no other value" in " ".join(each.message for each in report_on(folder, ignored=RED).problems)
+
+
 def test_blue_tile_stays_blue_in_training_and_inspection(tmp_path: Path) -> None:
     full = color_mask(THREE, {0: WHITE, 1: BLUE, 2: RED})
     blue = color_mask(make_striped_mask(1), {1: BLUE})

@@ -199,6 +199,13 @@ def test_copies_in_different_classes_are_named_in_pairs(tmp_path: Path) -> None:
     )
     (problem,) = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
     assert "1 image is in different classes (1.png and 3.png)" in problem.message
+    names = [
+        path.name for seed in range(4) for path in (write_noise(tmp_path / f"{seed}{n}.png", seed + 9) for n in "ab")
+    ]
+    split = FileSplit(Files.of([Listing.of(str(tmp_path), names)]), np.arange(8) % 2, Files.of())
+    (problem,) = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
+    named = "0a.png and 0b.png; 1a.png and 1b.png; 2a.png and 2b.png; …"
+    assert problem.message == f"4 images are in different classes ({named})."
 
 
 def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
@@ -215,6 +222,7 @@ def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
         other.write_bytes(one.read_bytes())
         (problem,) = find_warnings(folder, kind, "test files")
         assert "1 is a copy of a training one" in problem.message
+        assert problem.message.endswith("so the test overrates the model.")
 
 
 # Mixed color

@@ -24,7 +24,10 @@ def by_class(folder: Path, names: list[str], labels: list[int]) -> FileSplit:
     return FileSplit(Files.of([Listing.of(str(folder), names)]), np.array(labels, np.int64), Files.of())
 
 
-def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cached_s", [0.0, 60.0])
+def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached_s: float) -> None:
+    monkeypatch.setattr(imagefolder, "CACHED_S", cached_s)
+    monkeypatch.setattr(imagefolder, "HEADERS_TIMED", 2)
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     monkeypatch.setattr(imagefolder, "CHUNK", 6)
     paths = [write_noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(39)]
@@ -127,7 +130,8 @@ def test_test_splits_of_labels_are_counted_by_image(tmp_path: Path) -> None:
 def test_examples_of_labels_have_the_rarest_label(tmp_path: Path) -> None:
     files = [str(write_noise(tmp_path / f"{number}.png", number, (8, 8))) for number in range(20)]
     labels = np.zeros((20, 3), bool)
-    labels[:, 0] = labels[19, 1] = True
+    labels[:, 0] = labels[19, 1] = labels[:17, 2] = labels[19, 2] = True
     found = RecognizedDataset("", ("sky", "car", "dog"), train=LabelSplit(files, labels))
     result = inspect_labels(found, lambda *_: None, lambda *_: None, 1)
-    assert [(each.sample, each.class_name) for each in result.examples][-1] == (19, "sky, car")
+    assert [each.sample for each in result.examples] == [17, 18, 19, *range(9)]
+    assert [each.class_name for each in result.examples[1:4]] == ["sky", "sky, car, dog", "sky, dog"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from engine.contract.dataset import SplitReport
@@ -44,6 +46,7 @@ def test_renamed_copy_is_found(tmp_path: Path) -> None:
     (problem,) = leaks_in(folder)
     assert problem.severity == "warning"
     assert "Of the 5 validation files, 1 is a copy" in problem.message
+    assert problem.message.endswith("so validation overrates the model.")
     assert "val/bee/other name.png of train/ant/4.png" in problem.message
     assert "Remove the copies from one of the two" in problem.remedy
 
@@ -75,11 +78,13 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     )
     others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty", "folder2")), str(tmp_path / "gone")]
     monkeypatch.setattr(contents_module, "MAX_BYTES", size)
+    open_before = psutil.Process().num_fds()
     found = find_same_files([paths["train"], paths["empty"], paths["folder"]], others, Contents())
     assert found == [(paths["copy"], paths["train"])]
     assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
     monkeypatch.setattr(contents_module, "MAX_BYTES", size - 1)
     assert find_same_files([paths["train"]], others, Contents()) == []
+    assert psutil.Process().num_fds() == open_before
 
 
 MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
@@ -115,7 +120,7 @@ def test_idx_files_are_compared_by_image(tmp_path: Path) -> None:
     assert "t10k-images-idx3-ubyte image 3 of train-images-idx3-ubyte image 7" in problem.message
 
 
-def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
+def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 5))
     pixels[[2, 7]] = pixels[4]
     path = str(write_idx(tmp_path / "images-idx3-ubyte", pixels))
@@ -124,6 +129,10 @@ def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
     assert find_same_rows(val, train) == [
         (f"images-idx3-ubyte image {row}", "images-idx3-ubyte image 7") for row in (2, 4)
     ]
+    for limit, copies in ((pixels.size, 1), (pixels.size - 1, 0)):
+        monkeypatch.setattr("engine.data.inspection.leaks.MAX_BYTES", limit)
+        assert len(find_same_rows(train, val)) == copies
+    assert find_same_rows(train, replace(val, images=str(tmp_path / "gone"))) == []
 
 
 def test_imbalance_is_reported_from_a_tenth() -> None:

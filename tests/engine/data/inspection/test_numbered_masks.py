@@ -26,6 +26,14 @@ def draw_numbered_mask(things: int, *, step: int = 1, first: int = 1) -> np.ndar
     return mask
 
 
+def draw_diagonal_mask(things: int) -> np.ndarray:
+    """Return a mask, uint16 [60, 60], with `things` objects of two pixels that touch at a corner."""
+    rows, columns = np.arange(2 * things), np.arange(2 * things)
+    mask = np.zeros((SIDE, SIDE), np.uint16)
+    mask[rows, columns] = 1 + rows // 2
+    return mask
+
+
 def draw_class_mask(classes: int, seed: int) -> np.ndarray:
     """Return a mask, uint16 [60, 60], of 36 blocks with random values from 0 (background) to `classes`."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
@@ -47,6 +55,7 @@ def write_masks(folder: Path, *masks: np.ndarray) -> list[str]:
             [draw_numbered_mask(12, first=26_001, step=7), draw_numbered_mask(3)],
             12,
         ),  # numbered as in Cityscapes
+        ([draw_diagonal_mask(12), draw_diagonal_mask(3)], 12),
         ([draw_numbered_mask(9), draw_numbered_mask(9)], 0),  # every image has the same organs
         ([draw_numbered_mask(12, step=3), draw_numbered_mask(3)], 0),
         ([draw_numbered_mask(12, step=3), draw_numbered_mask(9, step=3)], 0),  # visible parts of a face

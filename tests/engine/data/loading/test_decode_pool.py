@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.cache import cache_policy
+from engine.data.cache import cache_policy, cache_space
 from engine.data.datasets.images import FileImages, ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading.decode_pool import DecodePool, ImageSource
@@ -100,6 +100,9 @@ def test_workers_share_decoded_images(make: Make, images: ImageSet) -> None:
         ranks.reverse()
     assert [source.decoded for source in ranks] == [6, 5]
     assert all(source.is_decoded for source in ranks)
+    for source in ranks:
+        source.close()
+    assert cache_space.clear() == (1, 0)
 
 
 @pytest.mark.parametrize(("size", "choice"), [(28, "file"), (32, "memory")])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +87,12 @@ def test_batches_have_samples_of_the_epoch(make: Make, threads: int) -> None:
     assert {batch.targets.dtype for batch in batches} == {torch.int64}
     assert loader.decoded == 8
     assert loader.decoding_s > 0
+
+
+def test_wait_for_each_batch_is_measured(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr("engine.data.loading.base_loader.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert [batch.wait_s for batch in make(Numbers(), threads=0).epoch(1)] == [1, 1]
 
 
 def test_epoch_may_start_late_and_end_early(make: Make) -> None:

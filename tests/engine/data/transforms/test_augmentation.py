@@ -186,7 +186,7 @@ def test_draws_do_not_depend_on_later_transforms() -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
 def test_draws_have_a_color_map_for_every_number_of_channels(channels: int) -> None:
-    augmentation = make_augmentation("color:0.5", seed=1, channels=channels, epochs=5)
+    augmentation = make_augmentation("color:0.5", "hue:0.1", "gray", seed=1, channels=channels, epochs=5)
     drawn = augmentation.draw(1, np.arange(6)).numbers[:, COLOR:]
     assert drawn.shape == (6, channels * channels + channels)
     assert all(np.ptp(drawn[:, row * (channels + 2)]) > 0 for row in range(channels)), "brightness varies"
