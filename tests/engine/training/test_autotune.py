@@ -325,11 +325,15 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
         compiled.append(mode)
         _compile(model, mode)
 
-    timed = iter([*seconds, 0.0])
+    timed, warm_ups = iter([*seconds, 0.0]), list[int]()
+
+    def measure(*_: object, warm_up: int) -> list[float]:
+        warm_ups.append(warm_up)
+        each = next(timed)
+        return [each] if each is not None else []
+
     monkeypatch.setattr(Autotuner, "_explain_skipping_compiling", lambda _: "")
-    monkeypatch.setattr(
-        Autotuner, "_measure_candidates", lambda *_, **__: [each] if (each := next(timed)) is not None else []
-    )
+    monkeypatch.setattr(Autotuner, "_measure_candidates", measure)
     monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
     decided = AutotuneResult(model, memory_format="contiguous", **fields)
@@ -341,6 +345,7 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
     choice, why = decided.choices["compile"]
     assert choice == decided.job.precision.compile == ("on" if is_compiled(model) else "off")
     assert tuple(compiled) == modes
+    assert warm_ups == [1] + [2] * len(compiled)
     assert reason in why
     assert why.endswith(reason) or not reason.startswith("took")
 

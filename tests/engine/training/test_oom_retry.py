@@ -67,11 +67,14 @@ def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
                 raise torch.OutOfMemoryError("full")
             return images
 
-    stepper, events, _ = make_stepper(Job.from_fields(batch_size=5), OutOfMemoryOnce())
+    stepper, events, model = make_stepper(Job.from_fields(batch_size=5), OutOfMemoryOnce())
+    model._compiled_call_impl = model._call_impl  # as if it were compiled
     assert stepper.step(batch_of(1.0, images=5), 1234) is not None
     assert len(drawn) == 3
     assert drawn[0] == drawn[1] != drawn[2]
-    (warning,) = (event for event in events if isinstance(event, Warned))
+    chosen, warning = events
+    assert (isinstance(chosen, Chosen), is_compiled(model)) == (True, False)
+    assert isinstance(warning, Warned)
     assert warning.code == "out_of_memory"
     assert re.findall(r"[\d,]+", warning.message)[:4] == ["1,234", "2", "3", ","], "step, parts and images"
 
