@@ -36,6 +36,7 @@ from engine.contract.inference.conversion import (
 )
 from engine.contract.job import Job
 from engine.contract.messages import Progress
+from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
 from engine.inference.conversion import onnx_file
 from engine.inference.conversion.comparison import ComparisonSamples
@@ -309,6 +310,43 @@ def test_problems_are_reported_before_the_model_is_loaded(tmp_path: Path) -> Non
             convert(request, print)
         assert [problem.field for problem in refused.value.problems] == expected
         run.job_file.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_failed_quantization_is_a_warning(
+    trained: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    of = trained("classification")
+    module, problem = load(of.run, "last").module, Problem("int8", "It can't be quantized.", "Leave it off.")
+
+    class Session:
+        """Session of onnxruntime that runs the model itself, and can't open the int8 file."""
+
+        runtime = "onnxruntime 1"
+
+        def __init__(self, path: Path) -> None:
+            if "int8" in path.name:
+                raise CannotConvert(problem)
+
+        def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+            return module(batch)
+
+    def write_onnx(path: Path, *_: object) -> list[Path]:
+        path.touch()
+        return [path]
+
+    def quantize(path: Path, *_: object) -> None:
+        path.touch()
+        if not is_written:
+            raise CannotConvert(problem)
+
+    for name, replacement in (("OnnxSession", Session), ("write_onnx", write_onnx), ("write_int8", quantize)):
+        monkeypatch.setattr(onnx_file, name, replacement)
+    result = convert_run(of, tmp_path / "out", "onnx", int8=True, preprocessing=False)
+    assert [(each.message, each.severity) for each in result.problems] == [(problem.message, "warning")]
+    assert [each.name for each in result.compared] == ["model.onnx"]
+    assert sorted(os.listdir(tmp_path / "out")) == sorted([CONVERTED_FILE, "README.md", "model.onnx", "predict.py"])
+    assert not any("int8" in each.command for each in result.next_commands)
 
 
 def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

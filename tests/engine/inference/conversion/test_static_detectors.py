@@ -67,7 +67,8 @@ def test_rounding_may_change_a_few_detections() -> None:
     assert limit == module.max_detections == 100
     within = Difference(batch_size=1, difference=0.0, largest_output=1.0, unmatched=2)
     other = Difference(batch_size=3, difference=TOLERANCE * 5, largest_output=5.0, unmatched=6)
-    assert is_equivalent((within, other), limit)
+    small = Difference(batch_size=1, difference=TOLERANCE, largest_output=0.5)
+    assert is_equivalent((within, other, small), limit)
     for wrong in (replace(within, unmatched=3), replace(other, unmatched=7), replace(other, largest_output=4.9)):
         assert not is_equivalent((within, wrong), limit)
 

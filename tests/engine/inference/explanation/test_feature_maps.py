@@ -161,8 +161,14 @@ def test_heat_maps_are_those_of_their_method() -> None:
     expected = {"eigen-cam": [eigen_cam(features[0].detach())] * 2}
     gradients = [torch.autograd.grad(head(features)[0, number], features)[0] for number in (2, 0)]
     expected["grad-cam"] = [grad_cam(features[0].detach(), gradient[0]) for gradient in gradients]
+    calls: list[object] = []
+    body.register_forward_hook(lambda *_: calls.append(1))
     for method in get_args(Method):
-        found = Explainer(model, method).explain(image, [2, 0])
+        explainer = Explainer(model, method)
+        explainer.explain(image + 1, [1])
+        calls.clear()
+        found = explainer.explain(image, [2, 0])
+        assert len(calls) == 1, "the layer is chosen only once"
         for each, heat in zip(found, expected[method], strict=False):
             torch.testing.assert_close(each.heat, combine_maps([heat], 16))
         assert [each.target.class_name for each in found] == ([""] if method == "eigen-cam" else ["c", "a"])
