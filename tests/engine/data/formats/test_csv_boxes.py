@@ -87,6 +87,15 @@ def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str
     assert f"boxes.csv, {place}" in messages(found)
 
 
+def test_csv_boxes_report_a_table_that_is_gone(tmp_path: Path) -> None:
+    tree = Tree(str(write(tmp_path, "boxes.csv", f"{HEAD}a.png,60,40,cat,1,2,30,20\n")))
+    (detection,) = FORMAT.detect(tree)
+    (tmp_path / "boxes.csv").unlink()
+    found = messages(FORMAT.read(tree, detection, "boxes"))
+    assert "boxes.csv can't be read" in found
+    assert "No image that the tables of boxes name" in found
+
+
 def test_csv_boxes_without_a_header_count_rows_from_1(tmp_path: Path) -> None:
     text = "a.png,1,2,3,4,cat\nb.png,1,x,3,4,dog\nc.png,1,2,3,4,cat\n"
     assert "boxes.csv, row 2" in messages(read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes"))
@@ -120,6 +129,7 @@ def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
     paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
     assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
     assert "may mean several images: b.png" in messages(found)
+    assert "can't be found" not in messages(found)
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,15 @@ def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> Non
 
 
 def test_lookup_prefers_the_exact_name(tmp_path: Path) -> None:
-    images = make_lookup(tmp_path, "A.jpg", "a.jpg", "a.png")
+    images = make_lookup(tmp_path, "A.jpg", "a.jpg", "a.png", "x/y/c.jpg")
     assert images.find("a.jpg") == images.find("a", has_extension=False) == str(tmp_path / "a.jpg")
-    assert images.find("a") is None
+    assert images.find("c", has_extension=False) == str(tmp_path / "x/y/c.jpg")
+    assert images.find("a") is images.find("c") is None
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "c/a.jpg", "/data/a.jpg"])
 def test_lookup_does_not_choose_between_images_of_one_name(tmp_path: Path, name: str) -> None:
-    images = make_lookup(tmp_path, "x/a.jpg", "y/a.jpg")
+    images = make_lookup(tmp_path, "x/a.jpg", "y/a.jpg", "y/labels/a.txt")
     assert images.find(name) is None
     assert len(images.ambiguous) == 1
-    assert images.find("y/a.jpg") == str(tmp_path / "y/a.jpg")
+    assert images.find("y/a.jpg") == images.find("a.jpg", "y/labels") == str(tmp_path / "y/a.jpg")

@@ -177,8 +177,9 @@ def choices(*texts: str, **value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("image", ["data:image/png;base64,iVBORw0K", "http://[::1", "", "/", "a\0.png"])
 def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image: str) -> None:
-    put(tmp_path, task(BOX), task(BOX, data={"image": image, "photo": "http://[::1"}))
-    assert "1 annotation without an image" in join_problems(read_once(tmp_path))
+    put(tmp_path, task(BOX), task(BOX, data={"image": image, "photo": "http://[::1"}, file_upload="gone.png"))
+    found = join_problems(read_once(tmp_path))
+    assert ("1 annotation without an image" in found, "gone.png" in found) == (True, not image)
 
 
 @pytest.mark.parametrize(("name", "split"), [("val.json", "val"), ("export.json", "train")])

@@ -614,6 +614,7 @@ def test_table_of_measures_of_other_images_is_passed_over(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("head", "cells"), [("label", ("sea", "sky")), ("sea,sky", ("1,0", "0,1"))])
 def test_table_column_of_splits_outranks_the_folder(tmp_path: Path, head: str, cells: tuple[str, str]) -> None:
     write_images(tmp_path / "train")
+    write_images(tmp_path / "val", "a")
     split = dict(zip(NAMES, ("val", "val", "train", "train", "train", ""), strict=True))
     rows = "".join(f"{name}.png,{split[name]},{cells[name in 'bcd']}\n" for name in NAMES)
     (tmp_path / "train_labels.csv").write_text(f"file,split,{head}\n{rows}")
@@ -623,3 +624,4 @@ def test_table_column_of_splits_outranks_the_folder(tmp_path: Path, head: str, c
         "train": {"c": sky, "d": sky, "e": sea, "f": sea},
         "val": {"a": sea, "b": sky},
     }
+    assert [Path(path).parent.name for path in found.splits["val"].files] == ["train", "val"]

@@ -137,6 +137,7 @@ def test_pairs_of_folders_leave_out_the_others() -> None:
         ("train_1 train_2", "val_1 val_2", ""),
         ("cat1 catb", "m_1 m_b", ""),
         ("cat1 cat2", "m_1 m_2", "m_1 m_2"),
+        ("a10 a11", "m_10 m_11 m_20", "m_10 m_11"),
         ("1_rgb 2_rgb", "1_lbl 2_lbl", "1_lbl 2_lbl"),
         ("a b c d", "a y", "a"),
     ],

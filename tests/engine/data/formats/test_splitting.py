@@ -125,10 +125,11 @@ def test_sample_masks_counts_properties(tmp_path: Path) -> None:
         save(tmp_path / "gray.png", np.full((40, 40, 3), 7)),
         save(tmp_path / "color.png", np.full((40, 40, 3), (7, 8, 9))),
         save(tmp_path / "lossy.jpg", np.full((30, 40), 9)),
+        save(tmp_path / "ramp.png", np.repeat(np.arange(100), 16).reshape(40, 40)),
     ]
     (tmp_path / "torn.png").write_bytes(b"torn")
     sample = sample_masks([(photo, path) for path in (str(tmp_path / "gone.png"), str(tmp_path / "torn.png"), *masks)])
-    assert (sample.readable, sample.label_like, sample.fitting, sample.colored, sample.lossy) == (5, 4, 4, 1, 1)
+    assert (sample.readable, sample.label_like, sample.fitting, sample.colored, sample.lossy) == (6, 5, 5, 1, 1)
     assert sample.failure.startswith("gone.png: ")
     assert (sample.numbers[2], sample.numbers[4], sample.has_zero) == ([7], [9], True)
 

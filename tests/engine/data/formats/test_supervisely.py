@@ -88,7 +88,7 @@ def test_supervisely_bitmap_is_placed_at_its_origin(tmp_path: Path) -> None:
 
 def test_supervisely_tags_with_values_are_labels(tmp_path: Path) -> None:
     text(tmp_path / "meta.json", json.dumps({"classes": [{"title": "sky: 0"}], "tags": [{"name": "wet"}]}))
-    put(tmp_path, tags=({"name": "sky", "value": 0}, {"name": "wet"}, {"name": "train"}, "odd"))
+    put(tmp_path, tags=({"name": "sky", "value": 0}, {"name": "wet", "value": ""}, {"name": "train"}, "odd"))
     put(tmp_path, tags=({"name": "sky", "value": "gray"},), name="ds/b")
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("labels",)

@@ -115,7 +115,9 @@ def test_text_files_prefers_the_mirrored_folder(tmp_path: Path, files: tuple[str
 
 
 def test_pairs_by_folder_leaves_other_images_out(tmp_path: Path) -> None:
-    touch(tmp_path, "images/train/a.png", "labels/train/a.txt", "images/train/more/b.png", "masks/a.png", "preview.png")
+    touch(
+        tmp_path, "images/train/a.png", "labels/train/a.txt", "images/train/more/b.png", "masks/a.png", "e.png", "e.txt"
+    )
     found = pair_by_folder(Tree(str(tmp_path)), TextFiles(Tree(str(tmp_path))))
     assert [os.path.basename(pair.image) for pair in found["train"]] == ["a.png", "b.png"]
     assert list(found) == ["train"]

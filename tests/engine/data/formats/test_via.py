@@ -112,9 +112,9 @@ def test_attributes_that_may_be_the_class_are_distinguished(
 def test_the_most_frequent_attribute_comes_first(tmp_path: Path) -> None:
     attributes = [
         {"breed": "pug", "age": "3"},
-        {"breed": "pug", "size": ""},
-        {"size": "5"},
-        {"size": "4"},
+        {"breed": "pug", "age": ""},
+        {"size": "5", "age": ""},
+        {"size": "4", "age": ""},
         {"size": "2"},
     ]
     found = detect(FORMAT, write_regions(tmp_path, *((RECT, each) for each in attributes)))

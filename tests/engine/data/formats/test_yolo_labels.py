@@ -64,12 +64,13 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 9, None, [Columns(keypoint_values=6)]),
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 3, None, [Columns(keypoint_values=6)]),
         ([(0.7, 0.7, 0.1, 0.1, 0.0, 0.71, 0.68, 0.72, 0.7, 0.7)] * 9, None, [Columns()]),
+        # One point is a little beyond the box, or hidden.
+        ([(0.7, 0.7, 0.1, 0.1, 0.765, 0.7, 0.7, 0.7, 0.7, 0.72, 0.68, 0.7)] * 9, None, [Columns(keypoint_values=8)]),
         (
-            [(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 2.0, 0.0, 0.0, 0.0)] * 9,
+            [(0.7, 0.7, 0.1, 0.1, 0.0, 0.0, 0.7, 0.7, 0.7, 0.72, 0.68, 0.7)] * 9,
             None,
-            [Columns(keypoint_values=6)],
-        ),  # one is hidden
-        ([(0.7, 0.7, 0.1, 0.1, 0.765, 0.7, 2.0)] * 9, None, [Columns(keypoint_values=3)]),  # a little beyond the box
+            [Columns(), Columns(keypoint_values=8)],
+        ),
         ([(0.1, 0.1, 0.3, 0.2, 0.5, 0.1)] * 9, None, [Columns()]),
         ([(0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20, None, [Columns()]),
         (POSES, None, [Columns(keypoint_values=10)]),

@@ -9,7 +9,7 @@ import pytest
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
 from tests.support.boxed import SPLITS, text, write_images_with_labels
-from tests.support.read_formats import detect_once, join_problems, read_once
+from tests.support.read_formats import detect, detect_once, join_problems, read_once
 
 BOX = "0 0.5 0.5 0.25 0.5"
 
@@ -133,3 +133,5 @@ def test_yolo_asks_for_images_that_an_export_lacks(tmp_path: Path) -> None:
         image.unlink()
     refusal = detect_once(FORMAT, root)
     assert (refusal.kinds, refusal.evidence) == ((), ("obj.data", "no images"))
+    text(root / "data.yaml", "names: [cat, dog]\n")
+    assert detect(FORMAT, root) == []
