@@ -166,13 +166,12 @@ def _compose_timm_code(model: TrainedModel) -> str:
     name = model.job.model.name.removeprefix(TIMM)
     arguments = timm_models.get_size_arguments(model.job.model.name, model.size)
     size_arguments = "".join(f", {key}={value}" for key, value in arguments.items())
-    channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
         "import json\nfrom pathlib import Path\n\nimport timm\n\n"
         'model = timm.create_model("local-dir:.", pretrained=True).eval()\n\n'
         "# Or, by its name:\n"
         f'config = json.loads(Path("{CONFIG}").read_text())["pretrained_cfg"]\n'
-        f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{size_arguments},\n'
+        f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{size_arguments},\n'
         f'                          pretrained_cfg_overlay=dict(config, file="{WEIGHTS}")).eval()'
     )
 
