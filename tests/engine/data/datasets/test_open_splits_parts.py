@@ -44,9 +44,10 @@ def test_with_each_changes_a_shared_split_once() -> None:
     assert separate.test not in (separate.val, None)
 
 
-def test_test_images_serve_for_validation_and_channels(tmp_path: Path) -> None:
-    folder = make_colors(tmp_path / "both", {"train": 2, "test": 1})
-    opened = open_splits(str(folder), val_fraction=0.2, seed=0)
+def test_test_images_serve_for_validation_and_channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_colors(tmp_path / "both", {"train": 2, "test": 1})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened = open_splits("~/both", val_fraction=0.2, seed=0)
     assert opened.test is opened.val
     for number in range(4):
         write_image(tmp_path / "gray/test" / "ab"[number % 2] / f"{number}.png", 40 * number, mode="L")

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.dataset import Example, SplitReport
+from engine.contract.dataset import Example, Sample, SplitReport
 from engine.contract.problems import errors
 from engine.data.files import Files, Listing
 from engine.data.inspection import imagefolder, inspector
 from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx, inspect_labels
 from engine.data.inspection.inspector import find_candidate_readings, inspect
-from engine.data.splits import FileSplit, IdxSplit, LabelSplit, RecognizedDataset
+from engine.data.inspection.samples import list_samples
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskCode, MaskSplit, RecognizedDataset
 from tests.support.images import write_idx, write_noise
 from tests.support.trained_runs import make_labeled
 
@@ -74,6 +75,19 @@ def test_examples_of_idx_files_are_the_rows_of_the_split(tmp_path: Path) -> None
         with Image.open(BytesIO(example.png)) as image:
             levels[example.sample] = (example.class_name, *np.unique(np.asarray(image)).tolist())
     assert levels == {0: ("bee", 60), 1: ("ant", 150), 2: ("bee", 210)}
+
+
+def test_samples_are_listed_evenly_with_their_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "raw/images")
+    train, val = IdxSplit(path, np.array([1, 0, 1]), np.array([2, 5, 7])), IdxSplit(path, np.array([0]))
+    found = RecognizedDataset("idx", ("ant", "bee"), train=train, val=val)
+    samples = [Sample("raw/images:2", "train", label="bee"), Sample("raw/images:5", "train", label="ant"),
+               Sample("raw/images:7", "train", label="bee"), Sample("raw/images:0", "val", label="ant")]  # fmt: skip
+    assert [list_samples(found, str(tmp_path), limit) for limit in (4, 2)] == [samples, samples[::2]]
+    masks = MaskSplit([str(tmp_path / "a.png")], [str(tmp_path / "gone.png")])
+    (sample,) = list_samples(RecognizedDataset("masks", ("ant",), train=masks, code=MaskCode((0,))), str(tmp_path), 9)
+    assert (sample.file, sample.pixels) == ("a.png", None)
+    assert "it does not exist" in sample.problem
 
 
 def test_number_of_listed_unreadable_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

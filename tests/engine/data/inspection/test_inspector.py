@@ -72,8 +72,11 @@ def test_included_sample_is_complete() -> None:
     assert on_disk <= 2_000_000
 
 
-def test_report_has_counts_classes_and_examples(tree: Tree) -> None:
-    report = inspect_folder(tree("cat", "dog", "emu", count=8))
+def test_report_has_counts_classes_and_examples(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree("cat", "dog", "emu", count=8)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    report = inspect_folder(Path("~", folder.name))
+    assert report.folder == str(folder)
     assert report.classes == ("cat", "dog", "emu")
     assert [split.counts for split in report.splits] == [
         dict.fromkeys(report.classes, 6),

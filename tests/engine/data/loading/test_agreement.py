@@ -89,12 +89,12 @@ def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path:
     assert fingerprint_of(clouds, "points") != before
 
 
-def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
+def compare_ranks(*ranks: tuple[str, ...]) -> list[str]:
     """Let ranks compare their datasets, and return each rank's error message, or "" if it raises no error.
 
     Each of `ranks` is a pair of texts: the training images and the validation images that the rank finds, one letter
     per image. For example, "aB" are the images a.png of class 0 and b.png of class 1, because a capital letter means
-    class 1.
+    class 1. A third text is the name of class 1.
     """
     barrier, shared = threading.Barrier(len(ranks), timeout=60), [None] * len(ranks)
 
@@ -115,10 +115,10 @@ def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
                 ),
                 "/set",
             )
-            for letters in ranks[rank]
+            for letters in ranks[rank][:2]
         ]
         try:
-            check_same_dataset(Splits(("x", "y"), 3, "classes", *sets), "/set", gather)
+            check_same_dataset(Splits(("x", *ranks[rank][2:]), 3, "classes", *sets), "/set", gather)
         except DatasetError as error:
             return error.problems[0].message
         return ""
@@ -135,9 +135,10 @@ def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
         ([("abc", "d"), ("ab", "d")], ["training", "rank 1", "finds 2.", "c.png"]),
         ([("ab", "cd"), ("ab", "cD")], ["validation", "rank 1", "d.png"]),
         ([("a", "c"), ("a", "cd"), ("a", "c")], ["validation", "rank 1", "d.png"]),
+        ([("a", "c", "y"), ("a", "c", "z")], ["the file names are the same, but the classes or annotations differ."]),
     ],
 )
-def test_ranks_name_the_first_difference(ranks: list[tuple[str, str]], named: list[str]) -> None:
+def test_ranks_name_the_first_difference(ranks: list[tuple[str, ...]], named: list[str]) -> None:
     messages = compare_ranks(*ranks)
     assert len(set(messages)) == 1
     assert [fragment for fragment in ("training", "rank 1", "rank 2", "a.png") if fragment in messages[0]] == [

@@ -764,6 +764,10 @@ def test_paint_mixes_all_operations_of_a_chain() -> None:
     chain = Chain(COLOR, (OperationDraw(identity, COLOR + 7), OperationDraw(brightness, COLOR + 8)))
     found = apply_augmentation(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], (), (chain,)))
     torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 60.0))
+    numbers[0, COLOR + 1 : COLOR + 3] = -0.5, -0.75
+    rounds = tuple(OperationDraw(brightness, COLOR + column) for column in (1, 2))
+    found = apply_augmentation(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], rounds, ()))
+    torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 10.0))
 
 
 @pytest.mark.parametrize("extends_edges", [False, True])
