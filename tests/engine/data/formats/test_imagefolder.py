@@ -389,10 +389,10 @@ def test_few_images_with_an_ending_are_no_evidence(tmp_path: Path, plain: int, c
         for ending in ("", "_mask") if name in "ab" else ("",):
             (tmp_path / f"cat/{name}{ending}.png").touch()
     assert len(evidence(tmp_path, "cat")) == count
-    for name in ("dog/a_mask.png", "dog/b_mask.png", "hen/a.png"):
+    for name in ("dog/a_mask.png", "dog/b_mask.png", "hen/a.png", "left/1.png", "right/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert evidence(tmp_path, "dog", "hen") == []
+    assert evidence(tmp_path, "dog", "hen") == evidence(tmp_path, "left", "right") == []
 
 
 @pytest.mark.parametrize(("large", "count"), [(0, 1), (5, 0)])

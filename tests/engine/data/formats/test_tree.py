@@ -17,7 +17,7 @@ def tree(folder: Path, *files: str) -> Tree:
 
 
 def test_splits_prefer_the_usual_names(tmp_path: Path) -> None:
-    found = tree(tmp_path, "TRAIN2017/a", "train/a", "Valid/a", "testing/a", "x/train/a")
+    found = tree(tmp_path, "TRAIN2017/a", "train/a", "Valid/a", "val2017/a", "testing/a", "x/train/a")
     assert found.named(("x", "valid", "y", "train")) == ["x", "Valid", "train"]
     assert found.splits() == {"train": "train", "val": "Valid", "test": "testing"}
 
