@@ -384,6 +384,9 @@ def test_model_file_needs_consent_to_run(tmp_path: Path, sha256: str) -> None:
     (tmp_path / "net.py").write_text(f"open({str(mark)!r}, 'w')\n")
     with pytest.raises(TaskError, match="you have not allowed to run"):
         TASK.build_model(Job.from_fields(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
+    consent.permit_model_file(tmp_path / "net.py")  # it has changed since the job was created
+    with pytest.raises(TaskError, match="you have not allowed to run"):
+        TASK.build_model(Job.from_fields(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
     assert not mark.exists()
     with pytest.raises(TaskError, match=r"gone\.py can't be read \(No such file or directory\)"):
         TASK.build_model(Job.from_fields(model=str(tmp_path / "gone.py"), model_file_sha256=sha256), 6, 3)

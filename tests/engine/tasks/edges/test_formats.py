@@ -193,6 +193,8 @@ def test_gray_edges_keep_their_strength() -> None:
     assert share[0, 17] == round(51 * FULL / 255)
     assert bits.sum() <= 40  # one of four rows remains
     assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
+    share, _ = letterbox_edges(AnnotatedEdges((np.arange(16).reshape(1, 4, 4) // 4) == 1), 6)
+    assert np.flatnonzero(share[:, 0]).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -36,7 +36,7 @@ def nest(depth: int) -> np.ndarray:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_intact_files_are_accepted(compressed: bool) -> None:
     sparse = scipy.sparse.csc_matrix(([1.0], ([5], [7])), (MAX_PIXELS // 1000, 1000))
-    check_mat(save(compressed=compressed, a=np.zeros((41, 31), np.uint8), b=sparse, c="text", d=nest(8)))
+    check_mat(save(compressed=compressed, first_drawing=np.zeros((41, 31), np.uint8), b=sparse, c="text", d=nest(8)))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -325,12 +325,13 @@ def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> Non
         (files, (10, 40, 3)),
         ([*files, str(tmp_path / "0.bin")], (10, 40)),
         (["Velodyne/0.bin"], (10, 40)),
+        ([str(tmp_path / "Sequences/a/Velodyne/0.bin")], (10, 40)),
     ):
         assert find_kitti_classes(str(tmp_path), paths, labels) is None
     (tmp_path / "semantic-kitti.yaml").write_text(
         "labels:\n  1: tree\n  2: wall\nlearning_map:\n  1: 1\n  2: 2\nlearning_map_inv:\n  1: 1\n  2: 2\nlearning_ignore:\n  1: False\n  2: False\n"
     )
-    found = find_kitti_classes(str(tmp_path / "Sequences/"), files, (1,))
+    found = find_kitti_classes(f"{tmp_path}/Sequences/", files, (1,))
     assert found is not None
     assert (found.names, found.values) == (("tree", "wall"), (1, 2))
 
@@ -498,6 +499,8 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     assert content.code is not None
     counts = np.bincount(label_classes(cloud.labels, content.code), minlength=256)
     assert (counts[0], counts[1], counts[8], counts[12], counts[255]) == (30, 100, 70, 50, 50)
+    unlabeled = read_cloud(content.splits[""].files[0], (), with_labels=False)
+    np.testing.assert_allclose(unlabeled.positions, places - (places.min(0) + places.max(0)) / 2, atol=1e-4)
     assert not is_cloud(str(tmp_path / "Area_1/office_1/Annotations/chair_1.txt"))
     assert not is_cloud(str(tmp_path / "gone.txt"))
 
