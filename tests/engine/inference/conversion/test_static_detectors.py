@@ -106,8 +106,12 @@ def test_static_detector_matches_the_model(name: str, size: int) -> None:
     model, images = create_detector("instance_segmentation" if name == "maskrcnn" else "detection", name, size)
     static = create_static_detector(model, 3, size)
     assert static is not None
+    if size == 128:
+        model.score_thresh = 0.5
     expected = model(images[:2])
-    assert (expected[..., 4] > 0).sum() >= 100
+    has_object = expected[..., 4] > 0
+    assert has_object.sum() >= 100
+    assert size != 128 or not has_object.all()
     compared = compare_detections(expected, static(images[:2]), size)
     assert compared.difference < 1e-4
     assert compared.unmatched <= 2  # rounding
