@@ -186,3 +186,6 @@ def test_values_of_masks_get_the_models_numbers(
     assert mapping.ignored == (None if mapping.unknown else 0)
     assert tuple(value if value > 0 else None for value in mapped.code.values) == values
     assert (mapped.code.palette, mapped.code.ignored) == (colors, ignored)
+    mapped, _ = map_classes(RecognizedDataset("", names, code=replace(code, palette=())), classes)
+    assert mapped.code is not None
+    assert mapped.code.palette == ()

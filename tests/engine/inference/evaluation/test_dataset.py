@@ -13,10 +13,11 @@ from torch import nn
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.sweep import Partition, iterate_batches
+from engine.inference.sweep import Partition, iterate_batches, predict_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
 from engine.training.dataloaders import get_preprocessing
 from tests.support.clouds import make_clouds
+from tests.support.masks import make_masked
 from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import make_colors
 
@@ -83,6 +84,15 @@ def test_channels_and_features_must_be_those_of_the_training(tmp_path: Path) -> 
             open_data(model, "", "val")
 
 
+def test_pixels_of_unknown_classes_are_not_counted(tmp_path: Path) -> None:
+    masked = make_masked(tmp_path / "masked", {"train": 1, "val": 1})
+    model = make_trained_model("segmentation", nn.Identity(), dataset=str(tmp_path))
+    model.classes = ("class 0", "class 1")
+    assert open_data(model, str(masked), "val").warnings == (
+        "The model does not know class 2; its samples were left out.",
+    )
+
+
 def test_test_split_that_chose_the_checkpoint_is_reported(tmp_path: Path) -> None:
     model = build_model(make_colors(tmp_path, {"train": 1, "test": 2}))
     assert describe_choice(open_data(model, "", None)) == ("val", {"val": 6}, [])
@@ -105,5 +115,7 @@ def test_workers_share_the_selected_samples_in_order(tmp_path: Path) -> None:
 
     assert [read_indices(0), read_indices(1)] == [[[0, 1], [4, 5], [8]], [[2], [6, 7], []]]
     assert unreadable == ["val/green/0.png"]
+    predicted = predict_batches(model, samples, batch_size=2, partition=Partition(1, 2))
+    assert [batch.samples.tolist() for batch in predicted] == [[2], [6, 7]]
     order = np.array([8, 1, 0, 7, 2])
     assert [read_indices(0, order), read_indices(1, order)] == [[[8, 1], [2]], [[0, 7], []]]

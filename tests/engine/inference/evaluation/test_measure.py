@@ -18,7 +18,7 @@ from tests.support.plain_models import ChannelScores, make_trained_model, open_s
 from tests.support.trained_runs import make_colors
 
 
-@pytest.mark.parametrize(("batch_size", "sizes"), [(None, [3, 3, 3]), (4, [4, 4, 1])])
+@pytest.mark.parametrize(("batch_size", "sizes"), [(None, [3, 2, 3]), (4, [3, 4, 1])])
 def test_batches_are_those_of_a_device_in_the_training(
     tmp_path: Path, batch_size: int | None, sizes: list[int]
 ) -> None:
@@ -26,11 +26,14 @@ def test_batches_are_those_of_a_device_in_the_training(
     fields = {"dataset": str(dataset), "batch_size": 7, "devices": ("cpu",) * 3}
     model = make_trained_model("classification", network, **fields)
     model.classes = ("blue", "green", "red")
+    (dataset / "val/green/0.png").write_bytes(b"no image")
     with open_shard(model) as shard:
         shard.folder = tmp_path
         evaluate_shard(EvaluateRequest(run="", batch_size=batch_size), model, shard)
     assert [len(inputs) for inputs in network.inputs] == sizes
-    assert merge_results([tmp_path / name_results_file(0)]).samples.tolist() == list(range(9))
+    merged = merge_results([tmp_path / name_results_file(0)])
+    assert merged.samples.tolist() == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert merged.skipped == (SkippedSample(path="val/green/0.png", reason="it is not a readable image"),)
 
 
 def test_objects_are_measured_at_the_scale_of_their_file(tmp_path: Path) -> None:

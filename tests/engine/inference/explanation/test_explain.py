@@ -12,9 +12,11 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from msgspec.structs import replace
 from PIL import Image
+from torch import nn
 
 from engine.cli.terminal import BAD_REQUEST
 from engine.contract.images import Preprocessing
@@ -188,6 +190,19 @@ def test_samples_of_a_custom_task_are_explained(tmp_path: Path) -> None:
     drawn = [gray(out / image.maps[0].overlay) for image in found.images if image.maps]
     assert [each.shape for each in drawn] == [(48, 48, 3)] * 2
     assert (drawn[0] != drawn[1]).any()
+
+
+def test_bands_of_an_image_are_explained(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(2, 4, 2, 2), nn.Flatten(), nn.Linear(4 * 8 * 8, 3))
+    model, out = make_trained_model("classification", network, channels=2), tmp_path / "out"
+    model.preprocessing = replace(model.preprocessing, low=(0.0, 1000.0), high=(2000.0, 3000.0))
+    bands = np.full((16, 16, 2), (500, 2500), np.uint16)
+    tifffile.imwrite(tmp_path / "bands.tif", bands, photometric="minisblack", planarconfig="contig")
+    out.mkdir()
+    with open_shard(model) as shard:
+        explain_images(ExplainRequest(run="", paths=(str(tmp_path / "bands.tif"),), out=str(out)), model, shard)
+    (found,) = decode_explanation((out / EXPLANATION_FILE).read_bytes()).images
+    assert found.maps, found.reason
 
 
 def test_images_without_detections_are_explained(
