@@ -40,7 +40,10 @@ def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:
             Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(tmp_path / kind / f"{number}.png")
     (problem,) = errors(inspect_points(tmp_path, 255, "masks").problems)
     assert problem.field == "ignore_value"
-    assert "Without the mask value 255, there are no two classes left to distinguish" in problem.message
+    assert (
+        "Without the mask value 255, there are no two classes left to distinguish: the only class is background"
+        in problem.message
+    )
 
 
 def test_inspector_receives_ignored_value() -> None:

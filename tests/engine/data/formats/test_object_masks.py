@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -53,9 +54,11 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
         values = np.where(image.draw_mask(), 8, 0).astype(np.uint8)
         values[0], values[1] = 255, 20
         save_mask(tmp_path / f"voc/SegmentationClass/{name}.png", values)
+        save_mask(tmp_path / f"voc/SegmentationObject/{name}.png", draw_object_numbers(image))
         save_mask(tmp_path / f"own/SegmentationClass/{number}.png", values)
     content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
     assert content.classes == VOC_CLASSES
+    assert read(voc_masks.FORMAT, tmp_path / "voc", "instances").classes == VOC_CLASSES[1:]
     plane = read_class_masks(content, "")["2007_000032"]
     assert plane[[0, 1, 9], 10].tolist() == [NO_CLASS, 20, 8]
     content = read(voc_masks.FORMAT, tmp_path / "own", "masks")
@@ -103,7 +106,7 @@ def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -
     assert content.classes == ("#050505", "#0a0ac8", "#0ac80a", "#c80a0a")
 
 
-@pytest.mark.parametrize("names", [["a", "b"], ["/a", "b"], ["JPEGImages/a.jpg", "b.jpg"]])
+@pytest.mark.parametrize("names", [["a", "b"], ["/a", "b"], ["JPEGImages/a.jpg", "b.JPG"]])
 def test_read_voc_masks_reports_names_without_files(tmp_path: Path, names: list[str]) -> None:
     for name in "abc":
         TRUTH.images[0].save(tmp_path / f"JPEGImages/{name}.jpg")
@@ -133,6 +136,7 @@ def test_read_voc_masks_numbers_objects_without_background(tmp_path: Path, backg
     content = read(voc_masks.FORMAT, tmp_path, "instances")
     assert content.classes == TRUTH.classes
     assert list_things(content, "") == list_true_things(TRUTH.images)
+    assert str(tmp_path) in read(voc_masks.FORMAT, tmp_path, "masks").table_folders
 
 
 # A folder per image
@@ -198,10 +202,15 @@ def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -
     assert detect(arcgis_masks.FORMAT, tmp_path) == []
 
 
-def test_read_arcgis_masks_numbers_classes_without_a_name(tmp_path: Path) -> None:
+def test_read_arcgis_masks_orders_classes_that_all_have_a_name(tmp_path: Path) -> None:
     arcgis_writer.write(TRUTH, tmp_path)
     (tmp_path / "labels/5").rename(tmp_path / "labels/other")
     assert read(arcgis_masks.FORMAT, tmp_path, "instances").classes == ("6", "7", "other")
+    for value, name in zip(("other", "6", "7"), TRUTH.classes, strict=True):
+        (tmp_path / "labels" / value).rename(tmp_path / "labels" / name)
+    classes = [{"Value": value, "Name": name} for value, name in enumerate(reversed(TRUTH.classes))]
+    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"Classes": classes}))
+    assert read(arcgis_masks.FORMAT, tmp_path, "instances").classes == TRUTH.classes[::-1]
 
 
 @pytest.mark.parametrize("variant", ["plain", "splits", "nested"])

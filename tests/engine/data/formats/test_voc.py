@@ -185,10 +185,12 @@ def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
 
 
 def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("")}, ("a",))
-    draw(tmp_path / "SegmentationClass/b.png", TWO)
+    named = f"<filename>c.png</filename>{OBJECT.format('')}"
+    write_folder(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format(""), "d": named}, ("a", "c"))
+    for name in ("b", "d"):
+        draw(tmp_path / f"SegmentationClass/{name}.png", TWO)
     content = content_of(tmp_path)
-    assert list(one_split(content)) == ["a"]
+    assert list(one_split(content)) == ["a", "c"]
     assert "1 annotation without an image: b.xml" in join_problems(content)
 
 

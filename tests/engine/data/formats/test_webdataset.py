@@ -59,7 +59,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     image, other = map(encode_png, TRUTH.images[:2])
     members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
-    members |= {"d.png": b"", "d.cls": b"0"}
+    members |= {"d.png": b"", "d.cls": b"0", "e.png": image, "e.cls": b" "}
     write(tmp_path / "x-0.tar", members)
     found = read_once(FORMAT, tmp_path, "classes")
     assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}
@@ -75,7 +75,7 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
         ({"a.cls": b"1"}, None),
         ({"a.json": b'{"label": true}', "b.json": b'{"label": []}', "c.json": b"{torn"}, None),
         ({"a.json": b'{"label": true}', "b.json": b'{"label": false}'}, None),
-        ({"a.json": b'{"labels": ["x", "y"]}', "b.json": b'{"cls": 3}'}, ("labels",)),
+        ({"a.json": b"{torn", "b.json": b'{"labels": ["x", "y"]}', "c.json": b'{"cls": 3}'}, ("labels",)),
     ],
 )
 def test_webdataset_needs_classes_of_half_the_images(
