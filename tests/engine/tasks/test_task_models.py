@@ -67,7 +67,12 @@ def test_unbuildable_model_is_a_field_problem(task: str, fields: dict[str, Any],
 
 @pytest.mark.parametrize(
     ("task", "model", "channels"),
-    [(EDGES, "hed", 1), (MASKS, "unet", 3), (BOXES, "ssdlite320_mobilenet_v3_large", 3), (POINTS, "pointcnn_x1", 6)],
+    [
+        (EDGES, "hed", 1),
+        (MASKS, "lraspp_mobilenet_v3_large", 1),
+        (BOXES, "ssdlite320_mobilenet_v3_large", 3),
+        (POINTS, "pointcnn_x1", 6),
+    ],
 )
 def test_fresh_weights_depend_on_the_seed_alone(task: str, model: str, channels: int) -> None:
     states = []
@@ -80,7 +85,7 @@ def test_fresh_weights_depend_on_the_seed_alone(task: str, model: str, channels:
     assert [each.shape[1] for each in convolutions[:1]] == ([] if task == POINTS else [channels])
 
 
-@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-convnext_atto"])
 @pytest.mark.parametrize(("task", "model"), ON_ENCODER)
 def test_model_loads_the_weights_of_its_encoder(task: str, model: str, encoder: str, tmp_path: Path) -> None:
     classifier = make_classifier(encoder).eval()

@@ -55,7 +55,9 @@ def test_arrays_larger_than_their_data_are_refused(order: str, shape: tuple[int,
 
 def test_damaged_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     sparse = scipy.sparse.csc_matrix(([1.0], ([5], [7])), (MAX_PIXELS // 1000 + 1, 1000))
+    inner, huge = struct.pack("<2i", 2, 3), struct.pack("<2i", 1 << 20, 1 << 20)
     for content, reason in (
+        (save(first_drawing=nest(1)).replace(inner, huge), "declares an array of 1048576 x 1048576"),
         (b"MATLAB" + bytes(121), "not a MATLAB file"),
         (save(a=np.zeros((40, 30)))[:-8], "truncated"),
         (save(a=sparse), "declares an array of"),
