@@ -52,11 +52,11 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def create(cls, request: PredictRequest, sha256: str, sources: Sources) -> RequestState:
-        """Create the state for a request, without the devices and the batch size, which don't affect results.
+        """Create the state for a request, without the devices, the batch size and the folder, which don't affect results.
 
         `sha256` is the hash of the checkpoint file.
         """
-        request = structs.replace(request, devices=(), batch_size=None)
+        request = structs.replace(request, devices=(), batch_size=None, out="")
         return cls(request=request, sha256=sha256, sources=sources.identity)
 
 

@@ -258,7 +258,7 @@ def _open_folder(out: Path, state: RequestState) -> PlanFolder:
 def _describe_difference(saved: RequestState, requested: RequestState) -> str:
     """Describe for the user why `requested` can't continue the results of `saved`."""
     before, now = structs.asdict(saved.request), structs.asdict(requested.request)
-    fields = [name for name in before if name != "out" and before[name] != now[name]]
+    fields = [name for name in before if before[name] != now[name]]
     if fields:
         return f"different {', '.join(fields)}"
     return "the checkpoint has changed" if saved.sha256 != requested.sha256 else "the files have changed"

@@ -6,6 +6,7 @@ import csv
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,6 +115,10 @@ def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str
     results = predict(request, print)
     before = results.stat()
     assert predict(structs.replace(request, devices=("cpu", "cpu")), print) == results
+    assert stat.S_IMODE((out / ".footplate").stat().st_mode) == 0o700
+    moved = out.rename(tmp_path / "moved")
+    assert predict(structs.replace(request, out=str(moved)), print) == moved / results.name
+    moved.rename(out)
     with pytest.raises(CannotLoad, match="other predictions: different overlays, threshold"):
         predict(structs.replace(request, threshold=0.3, overlays=True), print)
     checkpoint = run / "checkpoints/last.pt"
