@@ -184,6 +184,10 @@ def test_only_run_and_checkpoint_are_needed(
             load(run, name)
         assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
     assert refused.value.problems[0].message.endswith('"weight", "bias".')
+    save_job(of.job.with_fields(model=str(tmp_path / "gone.py")), run.job_file)
+    with pytest.raises(CannotLoad) as refused:
+        load(run, "last")
+    assert [problem.field for problem in refused.value.problems] == ["model"]
     with monkeypatch.context() as patch:
         patch.setattr(trained_model, "TASKS", {})
         with pytest.raises(CannotLoad, match="The run's task “classification” is not installed"):

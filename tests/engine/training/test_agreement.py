@@ -57,6 +57,9 @@ def test_last_step_waits_for_requests() -> None:
     assert agreement.exchange(REPORT) == NONE
     assert agreement.exchange(NONE, at_once=True) == Requests(stop=True, report=True)
     assert collectives.log[-1] == "read 2"
+    assert agreement.exchange(REPORT, at_once=True) == REPORT
+    agreement.exchange(REPORT)
+    assert collectives.sent[2:] == [REPORT, REPORT], "the first one has taken effect"
 
 
 def test_stop_includes_the_requests_of_its_step() -> None:

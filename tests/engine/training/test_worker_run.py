@@ -204,6 +204,17 @@ def test_frozen_backbone_moves_later_and_loads_into_torchvision(
     assert right / len(files) == pytest.approx(group.done.best["top1"], abs=1e-9)
 
 
+def test_frozen_batchnorm_keeps_its_statistics(job: Make, start: Start, model_file: Write) -> None:
+    text = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(768, num_classes))
+"""
+    group = start(job(epochs=1, freeze_batchnorm=True, **model_file(text))).completed()
+    assert not group.checkpoint()["model"]["0.running_mean"].any()
+
+
 @pytest.mark.parametrize(
     ("strategy", "cpus", "command", "phase"),
     [("single", 1, Stop(), "stopping"), ("ddp", 2, Stop(), "stopping"), ("single", 1, Pause(), "pausing")],

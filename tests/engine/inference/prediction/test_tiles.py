@@ -77,6 +77,10 @@ def test_overlapping_tiles_are_blended_smoothly() -> None:
     )
     assert isinstance(lines, Lines)
     assert lines.threshold == 0.3
+    (small,) = make_trained_model("edge_detection", Ramp()).predict([noise(16, 16)], threshold=0.4)
+    assert isinstance(small, Lines)
+    assert small.threshold == 0.4
+    assert small.likelihood == pytest.approx(Ramp.likelihood.numpy(), abs=1e-6)
     side = np.sin(np.pi * (np.arange(16) + 0.5) / 16) ** 2
     sums, weights = np.zeros((2, 24, 30))
     for top in (0, 8):

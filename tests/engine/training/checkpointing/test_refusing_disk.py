@@ -184,6 +184,18 @@ def test_better_state_after_a_refused_one_is_saved_at_the_end(make_worker: Calla
     assert [path.name for path in (worker.folder / "checkpoints").iterdir()] == ["best.pt"]
 
 
+def test_older_checkpoint_of_the_same_step_is_not_kept(make_worker: Callable[..., Worker]) -> None:
+    worker = make_worker(keep_checkpoints=2)
+    worker.checkpointer.save(TrainProgress(1, STEPS, STEPS, STEPS))
+    worker.save(1, top1=0.5)
+    worker.save(2, top1=0.4)
+    names = {path.name for path in (worker.folder / "checkpoints").iterdir()}
+    assert names == {"last.pt", "best.pt", f"epoch-1-step-{STEPS}.pt"}
+    worker.checkpointer.save(TrainProgress(2, STEPS, STEPS, 2 * STEPS))
+    worker.checkpointer.wait()
+    assert names == {path.name for path in (worker.folder / "checkpoints").iterdir()}
+
+
 def test_checkpoint_is_due_after_minutes(make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1000.0)
     for each in (module, checkpoint_writer):
