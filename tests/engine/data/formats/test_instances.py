@@ -45,7 +45,8 @@ def summarize_instances(source: Source) -> list[tuple[int, int, bool]]:
     ("numbering", "value", "label", "is_group"),
     [
         (Numbering(1000, bare_labels=True), 7, 7, True),
-        (Numbering(1000, bare_labels=True), 7000, 7, False),
+        (Numbering(1000, bare_labels=True), 999, 999, True),
+        (Numbering(1000, bare_labels=True), 1000, 1, False),
         (Numbering(100), 7, 0, False),
         (Numbering(100, first=1), 700, 7, True),
         (Numbering(100, first=1), 701, 7, False),

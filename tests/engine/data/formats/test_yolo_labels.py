@@ -100,7 +100,8 @@ def test_columns_give_boxes_and_outlines() -> None:
     assert Columns().box(Row(1, 0, (-1.0, 2.0, 0.2, 0.2))) == (-1.0, 2.0, 0.2, 0.2)
     assert Columns().box(Row(1, 0, triangle)) is None
     assert np.array_equal(Columns().outline(Row(1, 0, triangle)), np.array(triangle).reshape(3, 2))
-    assert len(Columns(scored=True).outline(Row(1, 0, (*triangle, 0.9)))) == 3
+    for values in ((*triangle, 0.9), triangle):
+        assert len(Columns(scored=True).outline(Row(1, 0, values))) == 3
 
 
 @pytest.mark.parametrize(
