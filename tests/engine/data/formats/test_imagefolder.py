@@ -258,6 +258,8 @@ def test_imagefolder_doubts_a_folder_next_to_annotations(tmp_path: Path, name: s
     assert detect_once(tmp_path / name).against == ()
     (tmp_path / "labels").mkdir()
     assert "next to labels" in detect_once(tmp_path / name).against[0]
+    (found,) = imagefolder.detect(Tree(f"{tmp_path / name}/"))
+    assert "next to labels" in found.against[0]
 
 
 def test_imagefolder_offers_no_inner_folder_without_classes(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_depth_is_likely_if_maps_are_gray_or_folders_typical(
     [
         ("A/{name}.png", "B/{width}.png", "mask:label/{name}.png"),
         ("A/{name}.png", "B/{name}.png", "label/{name}.png"),
+        ("A/{name}.png", "mask:label/{name}.png"),
         ("train/good/{name}.png", "test/good/{name}.png"),
         ("train/{name}.png", "test/bent/{name}.png", "mask:ground_truth/bent/{name}.png"),
         ("images/{name}.png", "mask:masks/{name}.png"),
