@@ -69,7 +69,7 @@ def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) ->
     draw(tmp_path / "WIDER_train/images/0--Parade/a.png", ONE)
     lines = ["0--Parade/a.png", "3", "1 2 10 20 0 0 0 0 0 0", "3 4 9 9 0 0 0 1 0 0", "5 6 x 8 0 0 0 0 0 0", "1 1 5 6"]
     text(
-        tmp_path / "wider_face_split/wider_face_train_bbx_gt.txt",
+        tmp_path / "wider_face_split/wider_face_train_bbx_gt.TXT",
         "\n".join([*lines, "0--Parade/gone.png", "0", "0 0 0 0"]),
     )
     content = read_once(wider_face.FORMAT, tmp_path)

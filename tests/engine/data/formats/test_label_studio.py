@@ -221,7 +221,10 @@ def test_label_studio_detection_reads_several_tasks(
     assert (" ".join(detection.kinds), detection.confidence is Confidence.CERTAIN) == (kinds, is_certain)
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "[1, 2]", '[{"image": "a.png"}]', '[{"data": {}}]', "[{", ""])
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", "[1, 2]", '[{"image": "a.png"}]', '[{"data": {}}]', '[{"data": 3, "annotations": []}]', "[{", ""],
+)
 def test_label_studio_detection_refuses_other_json_files(tmp_path: Path, content: str) -> None:
     text(tmp_path / "a.json", content)
     assert FORMAT.detect(Tree(str(tmp_path))) == []
