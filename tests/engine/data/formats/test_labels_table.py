@@ -128,7 +128,7 @@ def test_table_gives_annotations_and_warnings(
 
 @pytest.mark.parametrize(("column", "count"), [("filename", 1), ("file_name", 0)])
 def test_table_named_metadata_needs_the_column_of_hugging_face(tmp_path: Path, column: str, count: int) -> None:
-    assert len(detections(write(tmp_path, "metadata.csv", FLAGS.replace("filename", column)))) == count
+    assert len(detections(write(tmp_path, "Metadata.csv", FLAGS.replace("filename", column)))) == count
 
 
 def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_links_are_followed_without_cycles(tree: Tree) -> None:
         (root / folder / "loop").symlink_to(root / folder / "loop")
     assert recognize_folder(root).problems[-1].message.startswith("Val/loop is a link")
     (root / "turn").symlink_to(root / "turn")
+    (root / "missing").symlink_to(root / "nowhere")
     assert recognize_folder(root).problems[-1].message.startswith("turn, Val/loop are links")
 
 

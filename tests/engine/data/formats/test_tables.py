@@ -39,6 +39,7 @@ def records(*entries: object) -> str:
     [
         ("a.tsv", "file\tlabels\na.png\t1\t2\n", ["file labels", "a.png 1,2"]),
         ("a.csv", "file|label\n\na.png|x, y|\n", ["file label", "a.png x, y"]),
+        ("a.csv", "\nfile;x\na.png;cat\n", ["file x", "a.png cat"]),
         ("a.csv", "a.png,cat\nb.png,dog\n", ["file labels", "a.png cat", "b.png dog"]),
         ("a.csv", "a.png,train,x\nb.png,val,y\n", ["file column 1 column 2", "a.png train x", "b.png val y"]),
         ("a.csv", "train,a.png,x\nval,b.png,y\n", ["split file labels", "train a.png x", "val b.png y"]),
@@ -76,6 +77,8 @@ def test_open_table_reads_rows_below_the_head(tmp_path: Path, name: str, text: s
         ("a.json", records({"file_name": "a.png", "label": "x", "bbox": [1, 2, 3, 4]})),
         ("a.json", records({"id": 1, "name": "x"})),
         ("a.json", '{"labels": 3}'),
+        ("a.json", '{"labels": [["a.png", 3]], "version": 7}'),
+        ("a.json", '{"version": 7, "a.png": 3}'),
         ("a.jsonl", 'torn\n{"file": "a.png"}'),
         ("a.txt", "a.png\nb.png\n"),
         ("a.txt", "5\n"),
