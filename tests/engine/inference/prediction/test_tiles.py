@@ -42,6 +42,7 @@ def test_tiles_cover_with_minimum_overlap() -> None:
         assert (begins[0], begins[-1]) == (0, max(0, length - side))
         assert all(side - (after - before) >= int(side * overlap) for before, after in pairwise(begins))
     assert place_tiles(64, 32, 0.0) == [0, 32]
+    assert place_tiles(50, 32, 0.45) == [0, 9, 18]
     assert place_tiles(100, 32, 0.2) == [0, 23, 45, 68]
 
 
@@ -199,8 +200,8 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
 @pytest.mark.parametrize("has_palette", [True, False])
 @pytest.mark.parametrize("georeference", [None, Georeference(((33550, 12, 3, (0.5, 0.5, 0.0), True),), 7.0)])
 def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georeference: Georeference | None) -> None:
-    colors, plane, path = noise(256, 1)[:, 0], noise(700, 9)[..., 0], tmp_path / "a/plane.tif"
-    write_tiff(path, np.split(plane, [100, 200, 300, 650]), (700, 9), colors if has_palette else None, georeference)
+    colors, plane, path = noise(256, 1)[:, 0], noise(769, 9)[..., 0], tmp_path / "a/plane.tif"
+    write_tiff(path, np.split(plane, [100, 200, 300, 650]), (769, 9), colors if has_palette else None, georeference)
     with tifffile.TiffFile(path) as file:
         page = file.pages.first
         assert (page.asarray() == plane).all()
