@@ -51,7 +51,7 @@ def list_options(declaration: type[msgspec.Struct] | None) -> tuple[Field, ...]:
         return ()
     fields = tuple(map(_describe_option, msgspec.structs.fields(declaration)))
     for field in fields:
-        if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
+        if field.kind not in _TYPES and field.kind != "choice":
             raise TypeError(_WRONG_TYPE.format(field.name))
         if field.name in FIELDS:
             raise TypeError(f"{field.name} is a field of every job")

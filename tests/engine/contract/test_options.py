@@ -60,6 +60,7 @@ def test_declared_options_survive_the_catalogue() -> None:
     [
         (int, "the option it is not annotated by option"),
         (Annotated[int | None, option("A", "b")], "neither an int"),
+        (Annotated[int, option("A", "b")] | None, "the option it is not annotated by option"),
         (Annotated[tuple[int, ...], option("A", "b")], "neither an int"),
     ],
 )

@@ -211,6 +211,7 @@ def test_recipe_scales_the_rate_with_the_batch() -> None:
     assert values("torchvision-detection", facts(task="detection", batch_size=4))["learning_rate"] == 0.005
     scratch = {"model": "mnist_cnn", "batch_size": 64}
     assert values("from-scratch", facts(**scratch))["learning_rate"] == 0.025
+    assert values("from-scratch", facts(**scratch | {"batch_size": 7}))["learning_rate"] == 0.002734, "rounded"
     assert values("from-scratch", facts(model="vit_b_16", batch_size=64))["learning_rate"] == 6.25e-5
     for_masks = facts(task="segmentation", model="unet", batch_size=64)
     assert values("from-scratch", for_masks)["learning_rate"] == 0.001

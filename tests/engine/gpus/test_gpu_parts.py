@@ -83,7 +83,7 @@ def test_lines_of_the_parent_may_arrive_in_parts(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("interval", ["0.049", "3601", "nan", "often"])
 def test_sampler_refuses_intervals(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["--interval", interval])
+        main(["--interval", interval, "--once"])
     assert raised.value.code == 2
     assert "--interval" in capsys.readouterr().err
 
