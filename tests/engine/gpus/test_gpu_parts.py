@@ -123,7 +123,8 @@ def test_missing_gpu_becomes_a_lost_row() -> None:
 def test_lost_gpu_takes_over_its_earlier_row() -> None:
     nameless = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
     instance = Gpu(uuid="MIG-0", name="MIG", nvml_index=0, mig=Mig(parent_uuid="GPU-0", gpu_instance=1))
-    assert merge_lost((gpu(0), instance), (nameless,))[0].uuid == "GPU-0"
+    lost = merge_lost((gpu(0), instance, gpu(1)), (nameless, gpu(1)))
+    assert [(row.uuid, row.lost) for row in lost] == [("GPU-0", True), ("MIG-0", True), ("GPU-1", False)]
     rows = merge_lost((gpu(0, power_w=7.0), gpu(1)), (nameless, gpu(1)))
     assert [(row.uuid, row.lost, row.power_w) for row in rows] == [("GPU-0", True, 7.0), ("GPU-1", False, None)]
     named = msgspec.structs.replace(nameless, uuid="GPU-0")  # identified by the driver's files

@@ -7,6 +7,7 @@ import json
 import socket
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,3 +138,11 @@ def test_redactor_keeps_parts_of_words(fixed_user: None) -> None:
     assert (
         redactor.redact("3/4 of 12.5 images/s, 1:02:03 h, and/or 10%") == "3/4 of 12.5 images/s, 1:02:03 h, and/or 10%"
     )
+
+
+def test_redactor_replaces_the_names_of_the_account(fixed_user: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwd = pytest.importorskip("pwd")
+    account = SimpleNamespace(pw_name="akm", pw_gecos="Anna von Klee,Westwing 7")
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: account)
+    text = "akm: Anna von Klee of Westwing 7; Klee, WESTWING, 7 von 9"
+    assert Redactor().redact(text) == "<user>: <user> of <user>; <user>, <user>, 7 von 9"

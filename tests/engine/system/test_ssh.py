@@ -39,6 +39,7 @@ def test_host_name_problem_accepts_ssh_hosts(name: str) -> None:
         ("ws2/x", "letters, digits"),
         ("a@b@c", "letters, digits"),
         ("fe80::1%eth0;x", "port"),
+        ("a b@fe80::1", "port"),
         ("x" * 254, "letters, digits"),
         ("wörk", "letters, digits"),
     ],

@@ -193,6 +193,8 @@ def test_error_kinds_include_their_limits(overlaps: tuple[float, ...], kind: str
     both = np.array([[1.0, 0.0, 0.0], overlaps])
     found = find_errors(np.array([0, 0]), np.array([0.9, 0.8]), TRUE_CLASSES, np.zeros(3, bool), both)
     assert found.rows[:, 3].tolist() == [-1, KINDS.index(kind)]  # type: ignore[arg-type]
+    corrected_class = 1 if kind == "classification" else -1  # the object of the localization errors is detected
+    assert found.rows[1, 4] == corrected_class
 
 
 def test_missed_objects_cost_recall() -> None:
