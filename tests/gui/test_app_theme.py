@@ -112,6 +112,7 @@ def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
     for percent in (100, 200, 100):
         theme.choose("system", percent)
         widths.append(label.width())
+        assert f"width: {14 * percent // 100}px; height: {14 * percent // 100}px" in theme.style_sheet(LIGHT)
         with qtbot.assertNotEmitted(theme.notifier.changed):
             theme.choose("system", percent)
     assert widths == [40, 80, 40]

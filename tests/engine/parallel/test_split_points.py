@@ -186,13 +186,22 @@ def test_automatic_refuses_too_few_split_points() -> None:
     assert find_best_points(split_of([1, 1, 1], (0, 1, 2))) == ("p0", "p1"), "all positions are needed"
 
 
-@pytest.mark.parametrize(("stage_ranks", "gib"), [((0, 1), 40), ((0, 1, 0, 1), 40), ((0, 1, 1, 0), 40)])
-def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...], gib: int) -> None:
+@pytest.mark.parametrize(
+    ("stage_ranks", "gib", "reason"),
+    [
+        ((0, 1), (40, 30), "CPU worker 0 would need at least 55.88 GiB and has 40.00 GiB free"),
+        ((0, 1), (60, 8), "CPU worker 1 would need at least 11.18 GiB and has 8.00 GiB free"),
+        ((0, 1, 0, 1), (40, 30), "CPU worker 0 would need at least 55.88 GiB and has 40.00 GiB free"),
+        ((0, 1, 1, 0), (40, 30), "CPU worker 0 would need at least 55.88 GiB and has 40.00 GiB free"),
+    ],
+)
+def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...], gib: tuple[int, int], reason: str) -> None:
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
-    split = split_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
-    with pytest.raises(CannotSplit, match=rf"at least [\d.]+ GiB and has {gib}.00 GiB free") as refused:
-        find_best_points(split)
-    assert "activation checkpointing" in refused.value.remedy
+    split = split_of([1] * 8, stage_ranks, segments=segments, memory_bytes=tuple(limit * GIB for limit in gib))
+    for recomputed in (False, True):
+        with pytest.raises(CannotSplit, match=reason) as refused:
+            find_best_points(msgspec.structs.replace(split, recomputed=recomputed))
+        assert ("activation checkpointing" in refused.value.remedy) != recomputed
 
 
 def test_cannot_split_survives_pickling() -> None:
