@@ -117,11 +117,9 @@ def _convert_values(table: ClassTable, palette: dict[int, int]) -> tuple[int, ..
 def _fits_masks(values: Sequence[int], present: Levels) -> bool:
     """Return True if a class table with these `values` fits the masks.
 
-    At least one of `values` must occur, most masks must contain no other values, and there must be few others.
+    Most masks must contain no other values, and there must be few others.
     """
     unlisted = present.without(*values)
-    if len(unlisted.values) == len(present.values):  # none of `values` occurs
-        return False
     most_masks, most_stray_masks = int(present.masks.max(initial=0)), int(unlisted.masks.max(initial=0))
     return most_stray_masks <= _STRAY_MASKS * most_masks and len(unlisted.values) <= max(len(values), _MAX_UNLISTED)
 

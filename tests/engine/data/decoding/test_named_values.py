@@ -57,6 +57,8 @@ def summarize(meaning: Meaning | None) -> Any:
         (table(0, 1), "0 1 2:1/2", ((0, 1), (255,))),
         (table(0, 1), "0 1 2:5/3 7:8/3", "such as the value 7."),
         (table(5, 6), "0 1", None),
+        (table(0, 1), "0 1 " + " ".join(f"{value}:1/1" for value in range(10, 18)), ((0, 1), (255,))),
+        (table(0, 1), "0 1 " + " ".join(f"{value}:1/1" for value in range(10, 19)), "such as the value 10."),
         (table(0, 9), "0:100/4 1", None),
         (table(0, 5), "0 255 7", "such as the value 7."),
         (table(0, 1), "0:1/4 1:1/4 7:100/4", None),

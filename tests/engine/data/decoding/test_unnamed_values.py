@@ -78,6 +78,7 @@ def summarize(meaning: Meaning) -> Any:
         ([1, 255], [], ((1, 255), (), 1)),
         ([0, 1, 255], [[0, 1], [0, 255]], "Some masks hold 0 and 1, others 0 and 255"),
         ([0, 1, 255], [[0, 1], [0, 255], [0, 1, 255]], ((0, 1), (255,), 0)),
+        ([0, 1], [[0, 1], [0, 255]], ((0, 1), (255,), 0)),  # 255 is ignored
         ([0, 1, 255], [[0, 1], [255]], ((0, 1), (255,), 0)),
         ([2, 12], [], (tuple(range(13)), (255,), 0)),
         ([0, 5, 14], [], (tuple(range(15)), (255,), 0)),
@@ -127,3 +128,4 @@ def test_learn_from_levels_finds_two_levels_behind_noise(
 def test_learn_from_colors_limits_the_number_of_colors(count: int, lossy: bool, is_read: bool) -> None:
     meaning = learn_from_colors(make_levels(list(range(count))), make_survey(lossy=lossy))
     assert (meaning.code is not None, len(meaning.classes)) == (is_read, count * is_read)
+    assert learn_from_colors(make_levels(list(range(count))), make_survey(smooth=True)).code is None

@@ -188,6 +188,14 @@ def test_idx_prefers_plain_files_with_fitting_dimensions(digits: Path) -> None:
     found = find_idx(str(digits))
     assert found is not None
     assert (found.train_images, found.train_labels) == (str(plain), str(digits / "train-labels-idx1-ubyte"))
+    folder = digits / "MNIST/raw"
+    folder.mkdir(parents=True)
+    plain.rename(folder / plain.name)
+    for path in digits.glob("t*"):
+        path.unlink()
+    found = find_idx(str(digits))
+    assert found is not None
+    assert found.train_images == str(folder / plain.name)
 
 
 def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +204,7 @@ def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, monkeypatch: py
     packed = tmp_path / "a.GZ"
     packed.write_bytes(gzip.compress(content, 1))
     np.testing.assert_array_equal(read_idx(str(packed)), expected)
+    assert read_idx(str(write_idx(tmp_path / "empty", np.zeros((0, 9, 9))))).shape == (0, 9, 9)
     for other, message in ((content[:-1], "3,145,728 bytes announced, 3,145,727 found"), (content + b"x", "longer")):
         packed.write_bytes(gzip.compress(other, 1))
         with pytest.raises(IdxError, match=message):

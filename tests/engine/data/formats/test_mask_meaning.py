@@ -185,6 +185,14 @@ def test_ignored_values_have_no_class(tmp_path: Path, masks: list[Any], ignored:
     assert [each.value for each in report.mask_values if each.class_name is None] == [value]
 
 
+def test_long_tables_are_ignored_but_long_lists_are_errors(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [THREE] * 4)
+    (folder / "class_dict.csv").write_text("name,r,g,b\n" + "".join(f"c{row},0,0,{row}\n" for row in range(256)))
+    assert recognize_folder(folder).classes == ("class 0", "class 1", "class 2")
+    (folder / "classes.txt").write_text("".join(f"c{row}\n" for row in range(256)))
+    assert "classes.txt names 256 classes" in " ".join(map(str, report_on(folder).problems))
+
+
 def test_masks_with_only_ignored_colors_have_no_classes(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [color_mask(make_striped_mask(1, 2), {1: RED, 2: RED + 1})] * 4)
     for path in (folder / "masks").iterdir():
