@@ -111,7 +111,7 @@ class RequestPages(QStackedWidget):
         """Show the problems that stopped the work. The retry button gets the focus if nothing else would have it."""
         self.failure.show_problems(problems)
         self.setCurrentIndex(FAILURE)
-        if self.cancel.hasFocus() or self.window().focusWidget() is None:
+        if self.window().focusWidget() is None:
             self.retry.setFocus()
 
     def close_work(self) -> None:

@@ -293,7 +293,7 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     page.session.open(run)
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     page.header.tabs.setCurrentIndex(EVALUATE)
-    drop_files(page, picture)
+    drop_files(page, picture, picture.with_name("second.png"))
     live = page.live_prediction
     assert page.header.tabs.currentIndex() == CURVES
     assert live.isVisible()

@@ -138,6 +138,11 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     view.show_data(complete, is_active=True)
     assert slider.position == 3
     slider.step(-1)
+    best = complete.checkpoints.pop("best")
+    for checkpoints in ({}, {"best": best}):
+        complete.checkpoints |= checkpoints
+        view.show_data(complete, is_active=True)
+        assert slider.best.isEnabled() is bool(checkpoints)
     complete.rollbacks += 1
     complete.validation_details.classes[2] = replace(complete.validation_details.classes[2], step=31)
     view.show_data(complete, is_active=True)
@@ -145,6 +150,10 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     complete.plan = None
     view.show_data(complete, is_active=True)
     assert slider.label.text() == "Epoch 3 · step 31"
+    complete.rollbacks += 1
+    del complete.validation_details.classes[2:]
+    view.show_data(complete, is_active=True)
+    assert slider.label.text() == "Epoch 2 · step 20 (newest)"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:

@@ -32,12 +32,12 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
 
 
 def make_charted_data(task: str, **options: bool) -> RunData:
-    """Return the data of a run for `task`, whose validations have an additional metric with values above 1.
+    """Return the data of a run for `task`, whose validations have two additional metrics with values above 1 and below 0.
 
-    `options` are passed to `events`. With `measures=False`, the additional metric is left out.
+    `options` are passed to `events`. With `measures=False`, the additional metrics are left out.
     """
     written = (
-        structs.replace(event, measures={"count": 7.5} | event.measures)
+        structs.replace(event, measures={"count": 7.5, "gain": -0.5} | event.measures)
         if isinstance(event, Validation) and options.get("measures", True)
         else event
         for event in events(job(task=task), **options)
@@ -103,11 +103,17 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
 
 
 def test_devices_of_the_same_name_are_numbered() -> None:
-    names = {"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA L4", "GPU-c": "NVIDIA H200", "cpu": "AMD EPYC"}
+    names = {
+        "GPU-a": "NVIDIA H200",
+        "GPU-b": "NVIDIA L4",
+        "GPU-c": "NVIDIA H200",
+        "cpu": "AMD EPYC",
+        "tower:cpu": "AMD EPYC",
+    }
     devices = tuple(RunDevice(id=device, name=name, ranks=(0,)) for device, name in names.items())
     started = next(events(job(devices=tuple(names))))
     titles = device_titles(make_run_data([structs.replace(started, devices=devices)]))
-    assert titles == {"GPU-a": "device 0", "GPU-b": "L4", "GPU-c": "device 2", "cpu": "CPU"}
+    assert titles == {"GPU-a": "device 0", "GPU-b": "L4", "GPU-c": "device 2", "cpu": "CPU", "tower:cpu": "tower CPU"}
 
 
 def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:

@@ -139,7 +139,7 @@ def test_summary_has_the_matrix_only_in_wide_view(view: ModelView, qtbot: QtBot)
 def test_classes_page_applies_minimum_confidence(view: ModelView, qtbot: QtBot) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
-    assert not classes.metrics_view.save.isVisible()  # the bar saves the evaluation
+    assert classes.metrics_view.save.isHidden()  # the bar saves the evaluation
     first = classes.metrics_view.table.model_.index(0, 1)
     assert first.data(Qt.ItemDataRole.ToolTipRole) == "95% interval: 0.0 to 80.0%"
     assert first.data(Qt.ItemDataRole.AccessibleTextRole) == "75.0%, 95% interval: 0.0 to 80.0%"
@@ -433,10 +433,14 @@ def test_mistakes_are_shown_after_their_evaluation(empty_view: ModelView, datase
     empty_view.show_mistakes()
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == WORKING)
     empty_view.pages.child.cancel()
+    messages: list[str] = []
+    empty_view.message.connect(lambda text, _severity: messages.append(text))
     saved = save_evaluation(run, dataset)
     empty_view.pages.child.done.emit(str(saved.folder / "evaluation.json"))
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     assert empty_view.result.tabs.currentIndex() == SAMPLES
+    qtbot.waitUntil(lambda: not empty_view.pages.findChildren(Background))
+    assert messages == []  # the result is visible
 
 
 def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:

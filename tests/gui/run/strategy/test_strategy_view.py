@@ -101,6 +101,8 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
     view.reset()
     assert view.isHidden()
+    view.show_data(data(make_plan(model_split=make_split(("of another version",), DEVICES))), NAMES)
+    assert view.isHidden()
 
 
 def find_block(diagram: ScheduleDiagram, action: Action) -> QRect:
