@@ -208,8 +208,9 @@ def test_form_has_the_focus_after_a_refusal(view: UseView) -> None:
         (CONVERT, view.convert, view.convert_form.checkpoint),
     ):
         view.tabs.setCurrentIndex(tab)
-        view.focusWidget().clearFocus()
-        pages.child.refused.emit((Problem("out", "The disk is full."),))
+        view.setFocus()
+        view.clearFocus()
+        pages.show_failure(Problem("out", "The disk is full."))
         assert view.focusWidget() is pages.retry
         pages.retry.click()
         focused = view.focusWidget()
