@@ -116,7 +116,6 @@ class ClassMetricsView(QWidget):
         self.matrix.cell = None
         self.table.clearSelection()
         self.filter.clear()
-        self.cell.setText("")
 
     def show_metrics(self, classes: tuple[str, ...], metrics: ClassMetrics | None) -> None:
         """Show the metrics of `classes`, or nothing if `metrics` is None.

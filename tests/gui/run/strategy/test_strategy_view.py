@@ -316,7 +316,9 @@ def make_run(extra: AnyEvent, **plan: object) -> RunFolder:
     return run
 
 
-def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
+def test_page_shows_strategy_between_curves_and_log(
+    page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot
+) -> None:
     page.set_machine(snapshot(gpu(0), gpu(1)))
     page.name_devices(dict.fromkeys(UUIDS, "elsewhere"))
     show(make_run(make_trace(), model_split=make_split(devices=UUIDS[:2])))
@@ -325,6 +327,14 @@ def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callabl
     heights = [widget.mapTo(page, widget.rect().topLeft()).y() for widget in (page.charts, page.strategy, page.log)]
     assert heights == sorted(heights)
     assert "Rank 1 · GPU 0" in page.strategy.schedule.accessibleDescription()
+    page.resize(1000, 2600)
+    show(make_run(make_trace()))  # without a split, the strategy needs less height
+
+    def find_gap() -> int:
+        bottom = page.strategy.mapTo(page, page.strategy.rect().bottomLeft())
+        return page.log.mapTo(page, QPoint()).y() - bottom.y()
+
+    qtbot.waitUntil(lambda: find_gap() < 20)
 
 
 @pytest.mark.parametrize("is_other", [False, True], ids=["another execution", "another run"])
