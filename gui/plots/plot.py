@@ -203,22 +203,11 @@ class LinePlot(QWidget):
     def schedule_redraw(self) -> None:
         self.group.schedule_redraw(self)
 
-    @property
-    def vertical_range(self) -> tuple[float, float]:
-        """Limits of the vertical axis, or their logarithms if the axis is logarithmic."""
-        return self._view.box.y_range
-
-    @property
-    def horizontal_range(self) -> tuple[float, float]:
-        """Limits of the horizontal axis. Reading them first updates the axis to the current range of the group."""
-        self._apply_group_range()
-        return self._view.box.x_range
-
     def redraw(self) -> None:
         """Draw all changes. A hidden plot draws them when it becomes visible."""
         if not self.isVisible():
             return
-        self._apply_group_range()
+        self._view.box.set_x_range(*self.group.range)
         frame = Frame(*self.group.range, self._view.box_width, self._scale, self._log)
         drawn_limits = [line.draw(frame) for line in self._visible_lines]
         self._fit_vertical_range([limits for limits in drawn_limits if limits is not None])
@@ -314,10 +303,6 @@ class LinePlot(QWidget):
         for line in self._lines.values():
             line.recolor()
         self.schedule_redraw()
-
-    def _apply_group_range(self) -> None:
-        """Show the horizontal range that all plots of the group share."""
-        self._view.box.set_x_range(*self.group.range)
 
     def _on_moved_by_mouse(self) -> None:
         self.group.show_range(*self._view.box.x_range)

@@ -97,11 +97,6 @@ class SearchForm(QWidget):
         self._lay_out()
         self._connect()
 
-    @property
-    def is_validating(self) -> bool:
-        """True while a validation is scheduled or in progress."""
-        return self._timer.isActive() or self._validation.running
-
     def set_job(
         self,
         job: Job | None,

@@ -37,6 +37,8 @@ from tests.gui.split_points.example import make_split
 from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
+CHECKING = "Checking…"
+"""Reason why a search can't be started while its form is validated."""
 SECOND = "run-curves"
 """Name of the first page in `pages` that shows a run."""
 ACCURACIES = ((0.3, 0.5, 0.6, 0.62), (0.4, 0.6, 0.7, 0.74))
@@ -193,7 +195,7 @@ class Stage:
         self.show_searches()
         page = self.workspace.get_page("search")
         page.new.trigger()
-        process_events_until(lambda: not page.form.is_validating)
+        process_events_until(lambda: page.form.start.disabled_reason != CHECKING)
         return self.window
 
     def show_advice(self) -> QWidget:

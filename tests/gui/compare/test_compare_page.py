@@ -25,6 +25,7 @@ from gui.sources.run_list import RunList
 from gui.style import theme
 from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
+from tests.support.plots import get_vertical_range
 from tests.support.widgets import OpenWindow, join_visible_texts
 
 
@@ -65,7 +66,7 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     assert {key for key, style in styles.items() if style.markers} == {key for key in styles if "validation" in key}
     for key in ("images_per_second", "learning_rate"):
         page.curves.plots[key].redraw()
-        assert page.curves.plots[key].vertical_range[0] <= 0
+        assert get_vertical_range(page.curves.plots[key])[0] <= 0
     assert count_points(page, "loss") == {"1": 40, "2": 60, "3": 20}
     assert count_points(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)

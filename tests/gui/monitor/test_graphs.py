@@ -11,6 +11,7 @@ from gui.monitor.graphs import GraphsView
 from gui.monitor.toolbar import GPUS, GRAPHS
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
+from tests.support.plots import get_horizontal_range, get_vertical_range
 
 
 def graphs(watching: Watching) -> GraphsView:
@@ -82,8 +83,8 @@ def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot)
 
     assert limits("temperature_c") == ["shuts down 92 °C"]
     assert limits("memory_temperature_c") == ["allowed up to 95 °C"]
-    qtbot.waitUntil(lambda: view.plots["memory_temperature_c"].vertical_range[1] > 95)
-    assert view.plots["temperature_c"].vertical_range[1] > 92
+    qtbot.waitUntil(lambda: get_vertical_range(view.plots["memory_temperature_c"])[1] > 95)
+    assert get_vertical_range(view.plots["temperature_c"])[1] > 92
 
 
 def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
@@ -107,7 +108,7 @@ def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> No
     for second in range(0, 700, 10):
         watching.deliver(full_gpu(0, power_w=float(second)), at=second)
     view = graphs(watching)
-    qtbot.waitUntil(lambda: view.plots["power_w"].horizontal_range == (90.0, 690.0))
+    qtbot.waitUntil(lambda: get_horizontal_range(view.plots["power_w"]) == (90.0, 690.0))
     watching.page.group.set_cursor(400.0)
     qtbot.waitUntil(lambda: "GPU 0 400 W" in view.plots["power_w"].accessibleDescription())
     watching.page.show_view(GPUS)

@@ -15,6 +15,7 @@ from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
+from tests.support.plots import get_vertical_range
 
 RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
@@ -115,7 +116,7 @@ def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) ->
     group.set_extent(0, 49)
     plot.set_thresholds([Threshold(87, "slows down", lambda: RED)])
     plot.redraw()
-    assert plot.vertical_range[1] < 60
+    assert get_vertical_range(plot)[1] < 60
     assert find_rows(plot._view.grab().toImage(), RED) == []
     plot.set_data("line", np.arange(51.0), np.linspace(40, 95, 51))
     group.set_extent(0, 50)

@@ -25,6 +25,7 @@ from gui.plots.view import Curve
 from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
 from gui.style import theme
+from tests.support.plots import get_vertical_range
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_percent_plot_range_stays_possible(styled: QApplication, qtbot: QtBot, s
     numbers = [float(text.text()) for _corner, text in plot._view.left_axis._texts]
     assert min(numbers) >= 0
     assert max(numbers) <= 100
-    low, high = plot.vertical_range
+    low, high = get_vertical_range(plot)
     room = 0.1 * (high - low)
     assert -room <= low < 100 * shares[0] + room
     assert 100 * shares[1] - room < high <= 100 + room

@@ -17,6 +17,7 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.style import theme
 from gui.widgets.labels import RichLabel
+from tests.support.plots import get_horizontal_range, get_vertical_range
 from tests.support.widgets import ShowWidget, scroll
 
 
@@ -41,7 +42,7 @@ class PlotOnScreen:
 
     @property
     def visible_range(self) -> tuple[float, float]:
-        return self.plot.horizontal_range
+        return get_horizontal_range(self.plot)
 
     @property
     def values(self) -> str:
@@ -181,22 +182,22 @@ def test_plot_vertical_range_includes_all_lines(
         screen.plot.set_data(str(number), np.arange(2.0), np.array(ends))
     screen.group.set_extent(0, 1)
     screen.plot.redraw()
-    assert screen.plot.vertical_range == pytest.approx(expected)
+    assert get_vertical_range(screen.plot) == pytest.approx(expected)
 
 
 def test_plot_range_follows_smaller_values_and_raw_peaks(styled: QApplication, qtbot: QtBot) -> None:
     screen = PlotOnScreen(qtbot, scale=100)
     screen.data(10, np.linspace(0.0, 1.0, 10))
     screen.data(9, np.linspace(0.40, 0.45, 9))
-    assert screen.plot.vertical_range == pytest.approx((39.7, 45.3))
+    assert get_vertical_range(screen.plot) == pytest.approx((39.7, 45.3))
     screen.plot.set_smoothing(0.9)
     screen.plot.clear_data()
-    assert screen.plot.vertical_range == (0, 1)
+    assert get_vertical_range(screen.plot) == (0, 1)
     screen.data(10, np.array([0.01] * 9 + [1.0]))
-    assert screen.plot.vertical_range[1] > 100
+    assert get_vertical_range(screen.plot)[1] > 100
     screen.plot.set_log(True)
     screen.plot.redraw()
-    assert screen.plot.vertical_range == pytest.approx((-0.12, 2.12))
+    assert get_vertical_range(screen.plot) == pytest.approx((-0.12, 2.12))
 
 
 def test_plot_keys_move_the_range_and_the_crosshair(screen: PlotOnScreen) -> None:
@@ -230,7 +231,7 @@ def test_plot_group_shares_range(show_widget: ShowWidget, qtbot: QtBot) -> None:
     second = show_widget(LinePlot("Accuracy", first.group))
     first.data(1000)
     qtbot.keyClick(first.plot, Qt.Key.Key_Plus)
-    assert second.horizontal_range == pytest.approx(first.visible_range)
+    assert get_horizontal_range(second) == pytest.approx(first.visible_range)
 
 
 def test_plot_crosshair_by_keyboard(screen: PlotOnScreen) -> None:
@@ -253,12 +254,12 @@ def test_plot_log_axis_drops_nonpositive(styled: QApplication, qtbot: QtBot, edg
     screen = PlotOnScreen(qtbot, **edges)
     screen.plot.set_log(True)
     screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
-    low, high = screen.plot.vertical_range
+    low, high = get_vertical_range(screen.plot)
     assert low < 0
     assert 2 < high < 2.5
     screen.plot.set_log(False)
     screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
-    assert screen.plot.vertical_range[1] > 100
+    assert get_vertical_range(screen.plot)[1] > 100
 
 
 def test_plot_vertical_range_is_stable(screen: PlotOnScreen) -> None:
@@ -268,7 +269,7 @@ def test_plot_vertical_range_is_stable(screen: PlotOnScreen) -> None:
     ranges = set()
     for count in range(100, 2000, 100):
         screen.data(count, values[:count])
-        ranges.add(screen.plot.vertical_range)
+        ranges.add(get_vertical_range(screen.plot))
     assert len(ranges) == 1
 
 
@@ -394,11 +395,11 @@ def test_plot_hides_chosen_line(qtbot: QtBot) -> None:
         plot.set_data(key, np.arange(10.0), np.linspace(0.0, highest, 10))
     plot.group.set_extent(0.0, 9.0)
     plot.show()
-    qtbot.waitUntil(lambda: plot.vertical_range[1] > 50)
+    qtbot.waitUntil(lambda: get_vertical_range(plot)[1] > 50)
     menu = QMenu(plot)
     _low, high = plot.line_actions(menu)
     high.trigger()
-    qtbot.waitUntil(lambda: plot.vertical_range[1] < 50)
+    qtbot.waitUntil(lambda: get_vertical_range(plot)[1] < 50)
     assert "high" not in plot.describe()
     plot.show_line("low", False)
     assert [action.isChecked() for action in plot.line_actions(menu)] == [False, False]

@@ -29,6 +29,7 @@ from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import append_events, job, list_run_events, supervise_here, write, write_run
+from tests.support.plots import get_horizontal_range, get_vertical_range
 from tests.support.widgets import ShowWidget, find_button, join_visible_texts
 
 Open = Callable[[RunFolder], RunPage]
@@ -81,11 +82,11 @@ def test_plots_describe_latest_values(show: Open, qtbot: QtBot) -> None:
 def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
     page = show(write_run(80))
     loss, devices = page.charts.loss, page.charts.devices["utilization_percent"]
-    assert loss.horizontal_range == devices.horizontal_range
-    assert loss.horizontal_range[1] == pytest.approx(8.0, rel=0.1)
+    assert get_horizontal_range(loss) == get_horizontal_range(devices)
+    assert get_horizontal_range(loss)[1] == pytest.approx(8.0, rel=0.1)
     page.header.controls.axis.setCurrentIndex(1)
-    assert loss.horizontal_range == devices.horizontal_range
-    assert loss.horizontal_range[1] == pytest.approx(80, rel=0.1)
+    assert get_horizontal_range(loss) == get_horizontal_range(devices)
+    assert get_horizontal_range(loss)[1] == pytest.approx(80, rel=0.1)
 
 
 def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
@@ -96,7 +97,7 @@ def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
     page.header.controls.smoothing.setValue(0)
     assert page.charts.loss.describe() == unsmoothed
     page.header.controls.log_scale.setChecked(True)
-    qtbot.waitUntil(lambda: page.charts is not None and page.charts.loss.vertical_range[1] < 1)
+    qtbot.waitUntil(lambda: page.charts is not None and get_vertical_range(page.charts.loss)[1] < 1)
 
 
 def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> None:
@@ -115,7 +116,7 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     qtbot.waitUntil(lambda: group.extent[1] > 15)
     assert group.range == zoomed
     page.header.newest.click()
-    assert page.charts.loss.horizontal_range[1] >= page.session.data.steps.seconds.last
+    assert get_horizontal_range(page.charts.loss)[1] >= page.session.data.steps.seconds.last
     assert not page.header.newest.isVisible()
 
 
@@ -124,7 +125,7 @@ def test_page_forgets_previous_run(show: Open) -> None:
     page = show(write_run(8))
     assert "a fault" not in join_visible_texts(page)
     assert "a fault" not in page.log.text.toPlainText()
-    assert page.charts.loss.horizontal_range[1] < 2
+    assert get_horizontal_range(page.charts.loss)[1] < 2
 
 
 def test_log_marks_warnings(show: Open, qtbot: QtBot) -> None:

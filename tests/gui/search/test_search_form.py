@@ -21,6 +21,8 @@ from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
 from tests.support.made_searches import make_search_config
 
+CHECKING = "Checking…"
+"""Reason why the search can't be started while the form is validated."""
 JOB = Job.from_fields(
     name="run 7",
     dataset=str(paths.sample_dataset()),
@@ -44,7 +46,7 @@ def form(styled: QApplication, qtbot: QtBot) -> Iterator[SearchForm]:
 
 
 def wait_for_validation(form: SearchForm, qtbot: QtBot) -> SearchForm:
-    qtbot.waitUntil(lambda: not form.is_validating)
+    qtbot.waitUntil(lambda: form.start.disabled_reason != CHECKING)
     return form
 
 
@@ -136,7 +138,7 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     wait_for_validation(form, qtbot)
     with qtbot.waitSignal(form.dimensions["optimizer"].edited):
         form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
-    assert form.is_validating
+    assert form.start.disabled_reason == CHECKING
     form.vary("batch_size")
     form.dimensions["batch_size"].scale.set_value("list")
     form.dimensions["batch_size"].listed.set_value("8, 16")

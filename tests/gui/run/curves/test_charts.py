@@ -20,6 +20,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import job, write_run
+from tests.support.plots import get_horizontal_range, get_vertical_range
 from tests.support.run_data import make_run_data
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -94,7 +95,7 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
     assert not charts.devices["power_w"].isHidden()
     texts = [charts.devices[quantity].describe() for quantity in ("power_w", "temperature_c")]
     assert texts == ["Latest: H200 300 W", "Latest: H200 60 °C"]
-    assert charts.loss.horizontal_range[1] > 50
+    assert charts.group.range[1] > 50
     charts.group.show_range(1.0, 2.0)
     assert not charts.group.following
     charts.reset()
@@ -130,12 +131,12 @@ def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
 def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget, qtbot: QtBot) -> None:
     charts = show_widget(RunCharts(), 800, 600)
     charts.show_data(make_charted_data("classification"))
-    qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
-    assert max(charts.speed.vertical_range[0], charts.times.vertical_range[0]) <= 0
+    qtbot.waitUntil(lambda: get_vertical_range(charts.loss) != (0.0, 1.0))
+    assert max(get_vertical_range(charts.speed)[0], get_vertical_range(charts.times)[0]) <= 0
     charts.reset()
     charts.show_data(make_run_data([next(events(job()))]))
-    assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)
-    assert charts.loss.horizontal_range == (0.0, 1.04)
+    assert get_vertical_range(charts.loss) == get_vertical_range(charts.speed) == (0.0, 1.0)
+    assert get_horizontal_range(charts.loss) == (0.0, 1.04)
 
 
 @pytest.mark.usefixtures("normal_text")
