@@ -10,7 +10,9 @@ from typing import Any
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QCheckBox, QLabel, QWidget
 
-from engine.contract.job import FIELDS, Field
+from engine.contract.catalogue import ModelEntry
+from engine.contract.images import STEP
+from engine.contract.job import FIELDS, Field, Job
 from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
 from gui.form.field_row import FieldRow
 from gui.format import number_in
@@ -24,6 +26,20 @@ from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
 """Text for the empty value of an optional field."""
+SIZE_FIELDS = ("image_size", "progressive_from")
+"""Fields whose suggested range depends on the model."""
+_USUAL_IMAGE_SIZE = 224
+"""Image size for suggestions if neither the job nor the catalogue gives one."""
+_USUAL_DIMENSIONS: dict[str, Any] = {
+    "ignore_value": [NONE, 255],
+    "clip_norm": {"low": 0.1, "high": 10, "log": True},
+    "ema_decay": {"low": 0.99, "high": 0.9999},
+    "warmup_epochs": {"low": 0, "high": 2},
+    "warmup_steps": {"low": 0, "high": 1000},
+    "microbatches": [4, 8, 16],
+    "stages_per_device": {"low": 2, "high": 4},
+}
+"""Suggestions for numbers that are 0 or empty in the job, where a range from the minimum would be useless."""
 _SCALES = [
     ("range", tr("Range"), tr("All values are equally likely")),
     ("log", tr("Log scale"), tr("All powers of ten are equally likely")),
@@ -42,10 +58,10 @@ class DimensionRow(LabeledField):
     edited = Signal()
     removed = Signal()
 
-    def __init__(self, name: str, field: Field, job_value: Any) -> None:
+    def __init__(self, name: str, field: Field, dimension: Any) -> None:
         """Create a row for the field that has the name `name` in the search space.
 
-        Values around `job_value` are suggested.
+        It shows `dimension` (the values to try), given in the form of a SPACE.toml.
         """
         content = QWidget()
         super().__init__(field.label, content, label_width=LABEL_WIDTH + 20)
@@ -61,7 +77,7 @@ class DimensionRow(LabeledField):
         self.remove.clicked.connect(self.removed)
         self._add_editors(content)
         self.add_button(self.remove)
-        self.set_value(_suggest_dimension(field, job_value))
+        self.set_value(dimension)
 
     def value(self) -> Any:
         """Return the dimension (the values to try) in the form of a SPACE.toml. Invalid values remain strings."""
@@ -155,7 +171,7 @@ class DimensionRow(LabeledField):
             widget.setVisible(self._scale == "range")
 
 
-def _suggest_dimension(field: Field, job_value: Any) -> Any:
+def suggest_dimension(field: Field, job_value: Any) -> Any:
     """Suggest a dimension (the values that the search tries) around the job's value, in the form of a SPACE.toml.
 
     The dimension is a range for numbers, and a list of all choices for other fields, or of only the job's value without
@@ -164,21 +180,42 @@ def _suggest_dimension(field: Field, job_value: Any) -> Any:
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
-        return _suggest_range(field, job_value)
+        return _suggest_range(field, job_value) if job_value else _suggest_from_nothing(field)
     return list(field.choices) or [job_value or NONE]
 
 
-def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
+def suggest_image_sizes(name: str, job: Job, model: ModelEntry | None) -> dict[str, Any]:
+    """Suggest a range for one of the `SIZE_FIELDS`, in the form of a SPACE.toml.
+
+    It contains only sizes that the model accepts. `model` is None if it is not in the catalogue.
+    """
+    step = model.image_size_step if model is not None else 1
+    smallest = max(FIELDS[name].minimum or 0, model.min_image_size if model is not None else 0)
+    size = job.data.image_size or (model.image_size if model is not None else 0) or _USUAL_IMAGE_SIZE
+    low, high = size // 2, 2 * size
+    if name == "progressive_from":  # grows to the image size
+        step, smallest, high = step if step > 1 else STEP, max(smallest, STEP), size - 1
+    low = math.ceil(max(low, smallest) / step) * step
+    high = min(high, int(FIELDS[name].maximum or high)) // step * step
+    return {"low": low, "high": high} | ({"step": step} if step > 1 else {})
+
+
+def _suggest_from_nothing(field: Field) -> Any:
+    """Suggest a dimension for a number that is 0 or empty in the job, in the form of a SPACE.toml."""
+    if field.name in _USUAL_DIMENSIONS:
+        return _USUAL_DIMENSIONS[field.name]
+    minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
+    highest = max(10 if field.kind == "int" else 0.2, 2 * minimum)
+    return {"low": minimum, "high": min(maximum, highest)}
+
+
+def _suggest_range(field: Field, value: float) -> dict[str, Any]:
     """Suggest a range around `value` within the limits of the field, in the form of a SPACE.toml.
 
     The range of an integer reaches from half to twice its value, and the range of another number from a tenth to ten
-    times its value. It is narrow around a value near the maximum, such as a momentum of 0.9, and starts at the minimum
-    if the value is 0 or None.
+    times its value. It is narrow around a value near the maximum, such as a momentum of 0.9.
     """
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
-    if not value:
-        highest = max(10 if field.kind == "int" else 0.2, 2 * minimum)
-        return {"low": minimum, "high": min(maximum, highest)}
     if field.kind == "int":
         return {"low": max(minimum, int(value) // 2), "high": min(maximum, 2 * value)}
     if 2 * value > maximum:

@@ -18,7 +18,15 @@ from engine.contract.search import CONFIRMED, OPTION, SEARCHABLE, Search
 from gui.actions import Action, bind
 from gui.form.environment import format_device_list
 from gui.format import counted
-from gui.search.dimension_row import NO_GOAL, OTHER_GOALS, DimensionRow, make_rows
+from gui.search.dimension_row import (
+    NO_GOAL,
+    OTHER_GOALS,
+    SIZE_FIELDS,
+    DimensionRow,
+    make_rows,
+    suggest_dimension,
+    suggest_image_sizes,
+)
 from gui.search.search_file import ValidationRequest, make_values, read_space, write_space
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.style import theme
@@ -176,9 +184,7 @@ class SearchForm(QWidget):
         field = self._find_field(name)
         if field is None or name in self.dimensions:
             return
-        row = DimensionRow(name, field, self._get_job_value(name, field))
-        if dimension is not None:
-            row.set_value(dimension)
+        row = DimensionRow(name, field, self._suggest_dimension(name, field) if dimension is None else dimension)
         self.dimensions[name] = row
         self._space.addWidget(row)
         row.edited.connect(self._schedule_validation)
@@ -276,10 +282,13 @@ class SearchForm(QWidget):
         """Return the description of a field or option, or None if the job has none of this name."""
         return self._list_available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
-    def _get_job_value(self, name: str, field: Field) -> Any:
-        """Return the job's value of the field or option `name`, whose description is `field`."""
+    def _suggest_dimension(self, name: str, field: Field) -> Any:
+        """Suggest values to try for the field or option `name`, whose description is `field`."""
         job = self._job or Job()
-        return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
+        if name in SIZE_FIELDS:
+            return suggest_image_sizes(name, job, self._catalogue.model(job.model.name))
+        is_option = name.startswith(OPTION)
+        return suggest_dimension(field, job.options.get(field.name, field.default) if is_option else job.value(name))
 
     def _add_dimension(self, index: int) -> None:
         """Vary the field at this index of the list "Add a field…"."""

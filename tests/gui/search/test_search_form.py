@@ -11,11 +11,11 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.job import Field, Job, save_job
+from engine.contract.job import FIELDS, Field, Job, save_job
 from engine.contract.problems import Problem
 from engine.contract.search import FIXED, Budget, Choices, Range
 from engine.system import paths
-from gui.search.dimension_row import DimensionRow
+from gui.search.dimension_row import suggest_dimension
 from gui.search.search_file import make_values, read_space
 from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
@@ -107,13 +107,47 @@ def test_search_form_suggests_values_around_the_job(form: SearchForm) -> None:
         ("float", 70.0, {"low": 64, "high": 700, "log": True}),
     ],
 )
-def test_dimension_suggests_a_range_within_the_limits(
-    qtbot: QtBot, kind: Literal["int", "float"], value: float | None, suggested: dict[str, object]
+def test_suggested_range_is_within_the_limits(
+    kind: Literal["int", "float"], value: float | None, suggested: dict[str, object]
 ) -> None:
     field = Field("points", "Points", "Number of points", "main", kind, None, optional=True, minimum=64, maximum=1000)
-    row = DimensionRow("points", field, value)
-    qtbot.addWidget(row)
-    assert row.value() == suggested
+    assert suggest_dimension(field, value) == suggested
+
+
+@pytest.mark.parametrize(
+    ("model", "image_size", "sizes", "first_sizes"),
+    [
+        ("resnet18", None, {"low": 112, "high": 448}, {"low": 128, "high": 192, "step": 32}),
+        ("inception_v3", 80, {"low": 75, "high": 160}, None),
+        ("vit_h_14", None, {"low": 266, "high": 1036, "step": 14}, {"low": 266, "high": 504, "step": 14}),
+        ("mine.py", None, {"low": 112, "high": 448}, {"low": 128, "high": 192, "step": 32}),
+    ],
+)
+def test_search_form_suggests_image_sizes_of_the_model(
+    form: SearchForm, model: str, image_size: int | None, sizes: dict[str, int], first_sizes: dict[str, int] | None
+) -> None:
+    form.set_job(JOB.with_fields(model=model, image_size=image_size), [], ("cpu",), {}, None)
+    form.vary("image_size")
+    form.vary("progressive_from")
+    space = form.values()["space"]
+    assert space["image_size"] == sizes
+    assert first_sizes is None or space["progressive_from"] == first_sizes
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [("classification", "efficientnet_b0"), ("segmentation", "unet"), ("detection", "fasterrcnn")]
+)
+def test_search_form_suggests_valid_values_for_empty_fields(
+    form: SearchForm, qtbot: QtBot, task: str, model: str
+) -> None:
+    form.set_job(JOB.with_fields(task=task, model=model, image_size=None), [], ("cpu",), {}, None)
+    without_model = {"dropout", "stochastic_depth"} if task != "classification" else set()
+    for name in read_offered_fields(form) - without_model:
+        if FIELDS[name].kind in ("int", "float") and Job().value(name) is None:
+            form.vary(name)
+    assert {"image_size", "progressive_from", "clip_norm", "ema_decay", "patience"} <= set(form.dimensions)
+    wait_for_validation(form, qtbot)
+    assert [problem for problem in form.problems if problem.field.startswith("space.")] == []
 
 
 @pytest.mark.parametrize(
