@@ -25,7 +25,7 @@ _MAX_DEPTH = 8
 def check_mat(content: bytes) -> None:
     """Raise Unfit if a MAT file contains less data than it announces, or unpacks to more than `MAX_BYTES`."""
     if len(content) < _HEADER_BYTES:
-        raise Unfit("it is not a MATLAB file")
+        raise Unfit("it is truncated" if content.startswith(b"MATLAB") else "it is not a MATLAB file")
     byte_order = ">" if content[126:128] == b"MI" else "<"
     remaining_bytes = MAX_BYTES
     for element_type, element in _iterate_elements(memoryview(content)[_HEADER_BYTES:], byte_order):

@@ -77,8 +77,10 @@ def _check_las(stream: BufferedReader) -> None:
     file_bytes, header = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
     if not header:
         raise Unfit("it is empty")
-    if not header.startswith(b"LASF") or len(header) < _MIN_LAS_BYTES:
+    if not header.startswith(b"LASF"):
         raise Unfit("it is not a LAS file")
+    if len(header) < _MIN_LAS_BYTES:
+        raise Unfit("it is truncated")
     header_bytes, points_offset, vlr_count, point_format, point_bytes, point_count = struct.unpack_from(
         "<HIIBHI", header, 94
     )

@@ -37,6 +37,9 @@ _TYPES = {
     if code + str(size) != "F1"
 }
 """Types of values, by the letter under TYPE and the number of bytes under SIZE in a header."""
+_FIRST_COMMENT = b"# .PCD"
+_KEYWORDS = {"VERSION", "FIELDS", "COLUMNS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS"}
+"""Keywords of the header before DATA, which ends it."""
 _MAX_COMPRESSION_RATIO = 88
 """Largest compression ratio of LZF, which needs at least 3 bytes to encode a copy of 264 bytes."""
 _PACKED_COLORS = ("rgb", "rgba")
@@ -130,7 +133,12 @@ def _read_header(path: str) -> _Header:
     while "DATA" not in entries:
         line_end = content.find(b"\n", line_start)
         if line_end < 0:
-            raise Unfit("it is not a PCD file")
+            if not entries.keys() & _KEYWORDS and not content.startswith(_FIRST_COMMENT):
+                raise Unfit("it is not a PCD file")
+            is_complete_file = len(content) < MAX_HEADER_BYTES
+            raise Unfit(
+                "it is truncated" if is_complete_file else f"its header has more than {MAX_HEADER_BYTES:,} bytes"
+            )
         key, *values = content[line_start:line_end].decode("ascii", "replace").split() or ("#",)
         line_start = line_end + 1
         if not key.startswith("#"):

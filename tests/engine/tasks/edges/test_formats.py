@@ -131,7 +131,9 @@ def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
     cells = np.empty((1, 1), object)
     cells[0, 0] = {"Segmentation": first}
     scipy.io.savemat(tmp_path / "segments.mat", {"groundTruth": cells})
+    (tmp_path / "cut.mat").write_bytes((tmp_path / "sizes.mat").read_bytes()[:100])
     for name, reason in (
+        ("cut.mat", "it is truncated"),
         ("sizes.mat", "different sizes"),
         ("other.mat", "it has no groundTruth"),
         ("plain.mat", "it has no groundTruth"),

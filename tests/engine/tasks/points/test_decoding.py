@@ -166,7 +166,10 @@ def test_pcd_may_repeat_names_of_padding(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         ("", "it is empty"),
-        ("# .PCD v0.7\n", "it is not a PCD file"),
+        ("# another comment\nply\n", "it is not a PCD file"),
+        ("# .PCD v0.7\n", "it is truncated"),
+        ("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nDATA asc", "it is truncated"),
+        (f"VERSION 0.7\n# {'x' * 70_000}\nDATA ascii\n", "its header has more than 65,536 bytes"),
         ("FIELDS x y z\nSIZE 4 4 4\nTYPE F F\nDATA ascii\n", "differ in length"),
         ("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nDATA base64\n", "another DATA than ascii"),
         ("FIELDS x y z\nSIZE 4 4 1\nTYPE F F F\nDATA ascii\n", "its field z is of the unknown type F1"),
@@ -286,12 +289,15 @@ def test_empty_and_foreign_files_are_refused(tmp_path: Path, ending: str) -> Non
             read_head(str(path))
 
 
-@pytest.mark.parametrize("lost_bytes", [1, 60])
-def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("kept_bytes", "reason"),
+    [(-1, "header announces more points"), (-60, "header announces more points"), (100, "it is truncated$")],
+)
+def test_truncated_las_is_refused_by_its_header(tmp_path: Path, kept_bytes: int, reason: str) -> None:
     path = tmp_path / "a.las"
     write_las(path, *make_scene(0, 50))
-    path.write_bytes(path.read_bytes()[:-lost_bytes])
-    with pytest.raises(Unfit, match="header announces more points"):
+    path.write_bytes(path.read_bytes()[:kept_bytes])
+    with pytest.raises(Unfit, match=reason):
         read_head(str(path))
 
 
