@@ -95,9 +95,7 @@ class ConvertForm(QWidget):
         self.checkpoint.show_run(run)
         self.out.set_value("")
         if job is not None:
-            can_have_any_size = may_accept_any_size(job, load_catalogue())
-            self.dynamic_size.setEnabled(can_have_any_size)
-            self.dynamic_size.set_value(self.dynamic_size.value() and can_have_any_size)
+            self.dynamic_size.set_value(self.dynamic_size.value() and may_accept_any_size(job, load_catalogue()))
         self._validate()
 
     def build_request(self) -> ConvertRequest | None:
@@ -132,16 +130,18 @@ class ConvertForm(QWidget):
     def _validate(self) -> None:
         """Show the problems with the requested conversion, and enable the Convert command if there are no errors.
 
-        Without the format ONNX, its switches for normalization and 8 bits are disabled.
+        Without the format ONNX, its switches are disabled.
         """
-        request = self.build_request()
+        request, catalogue = self.build_request(), load_catalogue()
         problems: list[Problem] = []
         if request is not None and self._job is not None:
-            catalogue, onnx = load_catalogue(), request.onnx
+            onnx = request.onnx
             problems = [each for to in request.to for each in conversion_problems(self._job, to, onnx, catalogue)]
         self.problems.show_problems(tuple(dict.fromkeys(problems)))  # formats share problems
+        is_onnx = self.targets["onnx"].isChecked()
         for editor in (self.preprocessing, self.int8):
-            editor.setEnabled(self.targets["onnx"].isChecked())
+            editor.setEnabled(is_onnx)
+        self.dynamic_size.setEnabled(is_onnx and (self._job is None or may_accept_any_size(self._job, catalogue)))
         reasons = (
             "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
             "" if request is not None else tr("Choose a format"),

@@ -52,9 +52,13 @@ def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_
     request = form.build_request()
     assert (Path(request.out).parent, Path(request.out).suffix) == (Path.home() / "models", ".zip")
     assert (request.packed, request.onnx) == (True, OnnxOptions(preprocessing=False, int8=True))
-    for is_on in (False, True):
-        form.targets["onnx"].setChecked(is_on)
-        assert (form.preprocessing.isEnabled(), form.int8.isEnabled()) == (is_on, is_on)
+    for run_job, can_have_any_size in ((job(), False), (job(**SEGMENTATION), True)):
+        form.targets["onnx"].setChecked(False)
+        form.show_run(run, run_job)
+        editors = (form.preprocessing, form.int8, form.dynamic_size)
+        assert [editor.isEnabled() for editor in editors] == [False, False, False]
+        form.targets["onnx"].setChecked(True)
+        assert [editor.isEnabled() for editor in editors] == [True, True, can_have_any_size]
 
 
 def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot) -> None:
