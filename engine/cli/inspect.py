@@ -102,11 +102,13 @@ def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
         yield f"{report.folder}: {report.title}, for {entry.title if entry is not None else task}"
         yield f"Recognized by: {'; '.join(report.evidence)}"
         yield f"Classes ({len(report.classes)}): {', '.join(report.classes)}"
+        kind = load_catalogue().annotation_kinds.get(report.kind)
+        noun = kind.sample if kind is not None else "image"
         for split in report.splits:
             class_counts = split.objects or split.counts
             counts = ", ".join(f"{name} {count:,}" for name, count in class_counts.items())
             held_out = ", held out from train" if split.is_drawn else ""
-            yield f"{split.name}: {counted(split.images, 'image')}{held_out}" + (f" ({counts})" if counts else "")
+            yield f"{split.name}: {counted(split.images, noun)}{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
             values = ", ".join(map(_format_mask_value, report.mask_values[:VALUES_LISTED]))
             unlisted_count = len(report.mask_values) - VALUES_LISTED

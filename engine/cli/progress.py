@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from engine.cli.terminal import StatusLine, print_lines
+from engine.contract.catalogue import load_catalogue
 from engine.contract.command import flags, resume_line
 from engine.contract.events import (
     Advice,
@@ -50,6 +51,7 @@ class ProgressDisplay:
         self._line = StatusLine(err)
         self._total_steps = 0  # 0 before the plan is known
         self._epochs = 0
+        self._sample_noun = "image"  # until the task is known
         self._first_step: StepMetrics | None = None  # first step of these workers
         self._fetching: tuple[Fetching, ...] = ()  # first and latest message of a download
         self._advice: Advice | None = None
@@ -125,6 +127,7 @@ class ProgressDisplay:
         """
         match event:
             case RunStarted():
+                self._sample_noun = load_catalogue().sample_noun(event.job.task)
                 devices = ", ".join(f"{device.name} x{len(device.ranks)}" for device in event.devices)
                 return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
@@ -169,7 +172,7 @@ class ProgressDisplay:
         image_size = f", {event.image_size} px" if event.image_size else ""
         classes = f", {counted(len(event.classes), 'class')}" if event.classes else ""
         return (
-            f"{counted(event.train_images, 'image')} to train on, {event.val_images} to validate on"
+            f"{counted(event.train_images, self._sample_noun)} to train on, {event.val_images} to validate on"
             f"{classes}{image_size}; {event.parameters:,} parameters"
         )
 

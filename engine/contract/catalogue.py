@@ -316,6 +316,12 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def task(self, name: str) -> TaskEntry | None:
         return next((entry for entry in self.tasks if entry.id == name), None)
 
+    def sample_noun(self, task: str) -> str:
+        """Return the singular noun for a sample of a task, such as "image" or "cloud"."""
+        entry = self.task(task)
+        kinds = () if entry is None or entry.file else entry.annotations  # a Python file defines what a sample is
+        return next((self.annotation_kinds[kind].sample for kind in kinds if kind in self.annotation_kinds), "sample")
+
     def model(self, name: str) -> ModelEntry | None:
         return next((entry for entry in self.models if entry.id == name), None)
 

@@ -49,8 +49,12 @@ def speed(images_per_second: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Format a count and its noun, which is given in the singular: "1 run", "3,000 runs", "2 classes"."""
-    plural_ending = "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{'' if count == 1 else plural_ending}"
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return the plural of a noun: "runs", "classes"."""
+    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def with_unit(number: str, unit: str) -> str:

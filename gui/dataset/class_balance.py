@@ -140,13 +140,14 @@ def _format_class_value(split: SplitReport, name: str) -> str:
 
 
 def _describe_unit(report: DatasetReport) -> str:
-    """Return the heading of the bars: "Marked" if they show numbers of objects, or "Images" for numbers of samples.
+    """Return the heading of the bars: "Marked" if they show numbers of objects.
 
-    If they show fractions of the pixels or points, it is the noun for these, such as "Pixels".
+    For fractions of the pixels or points, it is the noun for these, such as "Pixels". For numbers of samples, it is the
+    noun for samples, such as "Images".
     """
     first = report.splits[0] if report.splits else None
     if first is not None and first.objects:
         return tr("Marked")
     if first is not None and first.shares:
         return dataset_format.get_element_noun(report)
-    return tr("Images")
+    return dataset_format.get_sample_noun(report)

@@ -9,6 +9,7 @@ import msgspec
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Interpretation, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
+from engine.system.format import plural
 from gui.format import capitalize, counted, localized
 from gui.translation import tr
 
@@ -26,6 +27,11 @@ def format_sample_count(report: DatasetReport, count: int) -> str:
 def _find_kind(report: DatasetReport) -> AnnotationKind:
     """Return the kind of annotations in a report. For a kind that isn't in the catalogue, the id is the title."""
     return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
+
+
+def get_sample_noun(report: DatasetReport) -> str:
+    """Return the capitalized plural noun for samples, such as "Images" or "Clouds"."""
+    return capitalize(plural(_find_kind(report).sample))
 
 
 def get_element_noun(report: DatasetReport) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.cli.terminal import run_in_this_process
+from tests.support.clouds import make_clouds
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.images import write_noise
@@ -59,6 +60,11 @@ def test_inspect_lists_the_values_of_masks(tmp_path: Path) -> None:
     assert [(each["value"], each["masks"], each["class_name"]) for each in found["mask_values"]] == [
         ("0", 4, "sky"), ("1", 4, "road"), ("2", 4, "tree"), ("255", 4, None),
     ]  # fmt: skip
+
+
+def test_inspect_names_the_samples(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 2, "val": 1})
+    assert "train: 2 clouds" in run_in_this_process("inspect", str(tmp_path)).out
 
 
 def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) -> None:

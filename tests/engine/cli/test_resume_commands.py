@@ -175,13 +175,25 @@ def test_commands_report_an_ended_run(command: str, code: int) -> None:
     assert f"{run.run_id} is not running; it is completed. (" in (answer.err if code else answer.out)
 
 
-def test_progress_prints_restarts_with_their_cause() -> None:
-    def planned(step: int) -> Planned:
-        return Planned(
-            epochs=2, from_step=step, steps_per_epoch=10, train_images=80, val_images=8, classes=("a", "b"),
-            image_size=28, parameters=10, trainable_parameters=10,
-        )  # fmt: skip
+def planned(step: int) -> Planned:
+    return Planned(
+        epochs=2, from_step=step, steps_per_epoch=10, train_images=80, val_images=8, classes=("a", "b"),
+        image_size=28, parameters=10, trainable_parameters=10,
+    )  # fmt: skip
 
+
+@pytest.mark.parametrize(
+    ("task", "count"), [("detection", "80 images"), ("point_segmentation", "80 clouds"), ("custom", "80 samples")]
+)
+def test_progress_names_the_samples_of_the_task(task: str, count: str) -> None:
+    out, job = io.StringIO(), Job(task=task)
+    progress = ProgressDisplay(create_run(job), out, io.StringIO())
+    progress.show(RunStarted(run_id="a", job=job, devices=(), world_size=1, environment={}, supervisor_pid=1))
+    progress.show(planned(0))
+    assert out.getvalue().splitlines()[-1].startswith(f"{count} to train on, 8 to validate on")
+
+
+def test_progress_prints_restarts_with_their_cause() -> None:
     out = io.StringIO()
     progress = ProgressDisplay(create_run(Job()), out, io.StringIO())
     lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, max_attempts=3)

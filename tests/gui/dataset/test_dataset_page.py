@@ -325,6 +325,15 @@ def test_class_balance_uses_colors_of_legend(styled: QApplication, qtbot: QtBot)
     assert "#00ffff" not in shorter
 
 
+@pytest.mark.parametrize(("kind", "noun"), [("classes", "Images"), ("points", "Clouds"), ("files", "Files")])
+def test_class_balance_names_the_samples(styled: QApplication, qtbot: QtBot, kind: str, noun: str) -> None:
+    bars = ClassBalance()
+    qtbot.addWidget(bars)
+    bars.resize(300, 200)
+    bars.show_report(structs.replace(REPORT, kind=kind))
+    assert describe_painting(bars).startswith(f"“{noun}: train · val”")
+
+
 def test_class_balance_repaints_each_part_as_the_whole(styled: QApplication, qtbot: QtBot) -> None:
     bars = ClassBalance()
     qtbot.addWidget(bars)
