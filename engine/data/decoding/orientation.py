@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from engine.data.decoding.reading import check_size
 from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import spread_evenly
 
@@ -23,6 +25,11 @@ SAMPLED = 512
 If none of them is rotated, the others are not read.
 """
 THREADS = 4
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_ORIENTED_TEXTS = (b"XML:com.adobe.xmp\0", b"Raw profile type exif\0")
+"""Keywords of PNG texts that may contain an orientation."""
+_KEYWORD_BYTES = max(map(len, _ORIENTED_TEXTS))
 
 _Kind = TypeVar("_Kind", bound=np.generic)
 Edges = npt.NDArray[np.float64]
@@ -76,11 +83,46 @@ class Rotation(NamedTuple):
         return self.height, self.width
 
 
+def get_orientation(image: Image.Image) -> int:
+    """Return the Exif orientation of an opened image, by default 1, without decoding its pixels if possible.
+
+    Only a PNG whose orientation follows its pixels is decoded. Raises Unfit if it is too large for that.
+    """
+    if image.format != "PNG" or "exif" in image.info:
+        exif = image.getexif()
+    elif _has_orientation_after_pixels(image):
+        check_size(image)
+        exif = image.getexif()
+    else:
+        exif = Image.Image.getexif(image)  # that of PNG images would decode the pixels to search after them
+    orientation: int = exif.get(TAG, 1)  # of another type in a damaged file
+    return orientation
+
+
+def _has_orientation_after_pixels(image: Image.Image) -> bool:
+    """Return True if a PNG may have an orientation after its pixels, where exiftool writes it.
+
+    Source: PNG Specification (Third Edition), section 5.3.
+    """
+    stream = getattr(image, "fp", None)
+    if stream is None:  # its pixels have been decoded
+        return True
+    position = stream.tell()
+    stream.seek(len(_PNG_SIGNATURE))
+    has_pixels = has_orientation = False
+    while not has_orientation and len(chunk := stream.read(8)) == 8:  # the length of the data, and the type
+        data = stream.tell()
+        if has_pixels and chunk[4:] != b"IDAT":
+            has_orientation = chunk[4:] == b"eXIf" or stream.read(_KEYWORD_BYTES).startswith(_ORIENTED_TEXTS)
+        has_pixels = has_pixels or chunk[4:] == b"IDAT"
+        stream.seek(data + int.from_bytes(chunk[:4]) + 4)  # after the data and their checksum
+    stream.seek(position)
+    return has_orientation
+
+
 def get_rotation(image: Image.Image) -> Rotation | None:
-    """Return the rotation of an opened image, or None if it is upright."""
-    if image.format == "PNG" and "exif" not in image.info:
-        return None  # Pillow would decode the entire file to search for the tag at its end
-    orientation = image.getexif().get(TAG, 1)
+    """Return the rotation of an opened image, or None if it is upright. Raises Unfit as `get_orientation` does."""
+    orientation = get_orientation(image)
     if orientation not in _UPRIGHT:
         return None
     height, width = image.height, image.width

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from engine.contract.problems import Problem
-from engine.data.decoding.orientation import QUARTER, TAG
+from engine.data.decoding.orientation import QUARTER, get_orientation
 from engine.data.decoding.reading import MAX_PIXELS, check_size, silence_pillow
 from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, warn_about
@@ -207,5 +207,5 @@ def read_upright_size(path: str) -> tuple[int, int] | None:
 def get_upright_size(image: Image.Image) -> tuple[int, int]:
     """Return the height and width of an opened image after EXIF rotation. Raises Unfit if it is too large."""
     check_size(image)
-    is_turned = image.getexif().get(TAG, 1) in QUARTER  # by a quarter, which swaps width and height
+    is_turned = get_orientation(image) in QUARTER  # by a quarter, which swaps width and height
     return image.size if is_turned else image.size[::-1]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile, PngInfo
 
-from engine.data.decoding.orientation import read_rotations, turn_upright_like_image
+from engine.data.decoding.orientation import read_rotation, read_rotations, turn_upright_like_image
+from engine.data.decoding.pixels import read_to_show
+from engine.data.formats.shared.boxes import read_upright_size
 
 
 def write_image(path: Path, orientation: int) -> str:
@@ -28,6 +32,41 @@ def test_read_rotations_reads_all_if_a_sampled_image_is_turned(tmp_path: Path, m
     assert [*found.items()] == [(1, (8, 9, 6)), (3, (3, 6, 9))]
     assert [each.raw for each in found.values()] == [(6, 9), (6, 9)]
     assert read_rotations([*files[:3], files[0]]) == {}
+
+
+def make_png(orientation: int, place: str) -> bytes:
+    """Return a PNG of 9 x 6 pixels with an orientation in Exif before or after the pixels, or in XMP, or without."""
+    stream, exif, info = BytesIO(), Image.Exif(), PngInfo()
+    exif[0x0112] = orientation
+    if place == "xmp":
+        info.add_itxt("XML:com.adobe.xmp", f'<x tiff:Orientation="{orientation}"/>')
+    Image.new("RGB", (9, 6)).save(stream, "PNG", pnginfo=info, exif=exif if place in ("before", "after") else None)
+    content = stream.getvalue()
+    if place == "after":
+        start = content.index(b"eXIf") - 4
+        length = int.from_bytes(content[start : start + 4]) + 12
+        content = content[:start] + content[start + length : -12] + content[start : start + length] + content[-12:]
+    return content
+
+
+@pytest.mark.parametrize("place", ["before", "after", "xmp"])
+def test_png_orientation_agrees_with_the_decoded_image(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(make_png(6, place))
+    assert (read_upright_size(str(path)), read_rotation(str(path))) == ((9, 6), (6, 9, 6))
+    assert read_to_show(str(path)).size == (6, 9)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "place", "size"), [(6, "before", (9, 6)), (6, "xmp", (9, 6)), (3, "xmp", (6, 9)), (1, "", (6, 9))]
+)
+def test_upright_size_of_a_png_needs_only_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orientation: int, place: str, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(make_png(orientation, place))
+    monkeypatch.setattr(PngImageFile, "load", lambda _self: pytest.fail("the pixels were decoded"))
+    assert read_upright_size(str(path)) == size
 
 
 def test_turn_upright_like_image_turns_planes_of_the_stored_size(tmp_path: Path) -> None:
