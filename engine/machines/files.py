@@ -314,7 +314,7 @@ class NodeFiles:
         with suppress(OSError):
             is_owner = self._lock is not None
             if is_owner or _is_abandoned(self.folder / _LOCK):
-                _remove_folder(self.folder)
+                remove_node_folder(self.folder)
 
 
 def node_folder(run_id: str) -> Path:
@@ -397,7 +397,7 @@ def _remove_abandoned() -> None:
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _MIN_ABANDONED_AGE_S and _is_abandoned(lock):
-                _remove_folder(lock.parent)
+                remove_node_folder(lock.parent)
 
 
 def _is_abandoned(lock: Path) -> bool:
@@ -409,7 +409,7 @@ def _is_abandoned(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_node_folder(folder: Path) -> None:
     """Remove a run's folder on this machine, and its parent if that is empty then."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):

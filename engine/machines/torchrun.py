@@ -9,7 +9,6 @@ files contain the process id of torchrun's agent, the parent of all these proces
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -28,7 +27,7 @@ from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE, Frames
 from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
 from engine.machines.addresses import bind_collectives, local_address
-from engine.machines.files import node_folder
+from engine.machines.files import node_folder, remove_node_folder
 from engine.processes.worker_process import WORKER, run_worker, worker_environment
 from engine.runs.consent import record_consent
 from engine.runs.folder import RunFolder, create_run, process_start
@@ -122,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         [local_spec] = _distribute_specs(specs, process)
         return _train(local_spec)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_node_folder(folder)
 
 
 def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
