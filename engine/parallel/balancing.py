@@ -152,6 +152,7 @@ def _minimize_largest_stage(costs: SegmentCosts) -> Ends:
     finite = [limit for limit in costs.limits if math.isfinite(limit)]
 
     def cost(stage: int, start: int, end: int) -> float:
+        # A rank without a limit can't exceed it, so any stage may grow there to relieve the ranks with limits.
         limit = costs.limits[costs.stage_ranks[stage]]
         return costs.memory(stage, start, end) / (limit if finite else 1.0)
 
