@@ -40,12 +40,13 @@ GOLDEN = Path(__file__).with_name("golden_effects.txt")
 
 
 def has_answers(page: QWidget) -> bool:
+    """Return True if the page waits for no background call."""
     return not page.findChildren(Background)
 
 
 def is_at_rest(page: QWidget) -> bool:
     """Return True if the page waits for neither a background call nor a timer."""
-    return not page.findChildren(Background) and not any(timer.isActive() for timer in page.findChildren(QTimer))
+    return has_answers(page) and not any(timer.isActive() for timer in page.findChildren(QTimer))
 
 
 @pytest.mark.no_qt_log  # actions that edit a cell warn after their page was left
