@@ -23,7 +23,7 @@ def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     `layer_decay` times that of the next layer (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is
     `head_rate` times the job's learning rate.
     """
-    depths, head = _count_preceding_layers(model), tuple(f"{name}." for name in get_heads(model))
+    depths, head = _compute_depths(model), tuple(f"{name}." for name in get_heads(model))
     backbone_depth = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0)
     # Depth of the layer with the full rate: the head or, without a head, the last layer. Those before it have less.
     full_rate_depth = backbone_depth + 1 if head else backbone_depth
@@ -40,7 +40,7 @@ def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     return groups
 
 
-def _count_preceding_layers(model: nn.Module) -> dict[str, int]:
+def _compute_depths(model: nn.Module) -> dict[str, int]:
     """Return the depth of each parameter by name: the number of its layer, counted from 1, or 0 before the first layer.
 
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with

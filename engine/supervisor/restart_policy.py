@@ -87,10 +87,10 @@ class RestartPolicy:
             self._saved_step = event.step
             self._failures_in_a_row.clear()
 
-    def decide(self, failed: Failed) -> Restarting | Failed:
-        """Decide whether the run restarts after `failed`.
+    def handle_failure(self, failed: Failed) -> Restarting | Failed:
+        """Prepare a restart of the workers after `failed`, and return the event that announces it.
 
-        Return `Restarting` or, if it doesn't restart, its final failure.
+        If the run doesn't restart, return its final failure.
         """
         count = self._failures_in_a_row[failed.kind]
         next_job: Job | None = None
@@ -104,7 +104,7 @@ class RestartPolicy:
                 # One more restart for each remaining fallback.
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
             case "lost_gpu":
-                return self._decide_without_gpus(failed)
+                return self._handle_lost_gpus(failed)
             case "lost_machine" if isinstance(smaller_job := self.job_without_machine(self._host_of(failed.rank)), Job):
                 limit, next_job = count + 1, smaller_job
             case _:
@@ -137,11 +137,11 @@ class RestartPolicy:
             devices=self.job.parallel.devices if self.job.parallel.devices != devices else (),
         )
 
-    def _decide_without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Decide whether a run that has lost GPUs restarts on its other devices.
+    def _handle_lost_gpus(self, failed: Failed) -> Restarting | Failed:
+        """Prepare a restart on the other devices after a loss of GPUs, and return the event that announces it.
 
-        It does if the job requests this and fits on them. Otherwise, return the failure. If the job only doesn't
-        request it, the cause names a command that resumes the run on the other devices.
+        The job must request this and fit on them. Otherwise, return the failure. If the job only doesn't request it,
+        the cause names a command that resumes the run on the other devices.
         """
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         smaller_job = _fit_job(self.job, devices)

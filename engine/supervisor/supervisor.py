@@ -358,7 +358,7 @@ class Supervisor:
     def _on_failure(self, failed: Failed) -> Failed | Restarting:
         """Decide whether the run restarts after a failure. Return the event with the decision."""
         can_restart = self._requested_outcome is None and self._distribute is None
-        decision = self._restart_policy.decide(failed) if can_restart else failed
+        decision = self._restart_policy.handle_failure(failed) if can_restart else failed
         if isinstance(decision, Restarting):
             self._transition(Trigger.FAILED_FOR_RETRY)
         else:
@@ -386,7 +386,7 @@ class Supervisor:
         if not lost:
             return
         failed = Failed(cause=" ".join(lost.values()), kind="lost_gpu", devices=tuple(lost))
-        decision = self._restart_policy.decide(failed)  # if the run restarts, the policy's job has no lost GPUs
+        decision = self._restart_policy.handle_failure(failed)  # if the run restarts, the policy's job has no lost GPUs
         self._sampler.drop(lost)
         if isinstance(decision, Failed):
             self._failure = decision

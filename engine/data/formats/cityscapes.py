@@ -152,7 +152,7 @@ def _find_kitti_files(tree: Tree, splits: Mapping[str, str]) -> _Files:
         }
         for name in ("semantic", "instance")
     )
-    return _Files(masks, BY_LABEL, instances, Numbering(256, first=1))
+    return _Files(masks, BY_LABEL, instances, Numbering(256, first_number=1))
 
 
 def _pair(tree: Tree, images: str, masks: str, end: str) -> Pairs:

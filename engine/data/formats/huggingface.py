@@ -194,7 +194,9 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
                 image.tags = _read_tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
     # Without names, the classes are sorted by number if all of them are numbers.
-    return convert(kind, splits, _report_rows(rows_without_image, unusable_boxes), names or _sort_numbers(tree, splits))
+    return convert(
+        kind, splits, _report_rows(rows_without_image, unusable_boxes), names or _list_names_by_number(tree, splits)
+    )
 
 
 def _report_rows(rows_without_image: Sequence[str], unusable_boxes: Sequence[str]) -> list[Problem]:
@@ -289,7 +291,7 @@ def _read_name(value: Any, names: Sequence[str]) -> str:
     return str(value).strip()
 
 
-def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
+def _list_names_by_number(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
     """Return the class names, sorted by number, if all classes in the annotations are numbers, otherwise None."""
     images = [image for split in splits.values() for image in split]
     names = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
@@ -395,7 +397,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _report_rows((), faults)
     problems += warn_about(missing, "image", "that a metadata file names can't be found:", "Such images are left out.")
-    return convert("boxes", splits, problems, names or _sort_numbers(tree, splits))
+    return convert("boxes", splits, problems, names or _list_names_by_number(tree, splits))
 
 
 def _iterate_records(path: str) -> Iterator[Mapping[str, Any]]:

@@ -58,7 +58,7 @@ from engine.system.format import counted
 
 SAMPLE = 512
 """Maximum number of evenly spaced images that are decoded even though their first and last bytes are intact."""
-ODD_DECODED = 2048
+MAX_INCOMPLETE_DECODED = 2048
 """Maximum number of possibly incomplete images that are decoded. Only the headers of additional ones are read."""
 CHUNK = 1024
 """Number of files that are passed to the threads at once. Otherwise, a million images would become a million tasks."""
@@ -133,7 +133,7 @@ class ImageCheck:
         for index, is_complete in enumerate(complete):
             self._incomplete_count += not is_complete
             if not is_complete:
-                checks[index] = _decode if self._incomplete_count <= ODD_DECODED else _read_header
+                checks[index] = _decode if self._incomplete_count <= MAX_INCOMPLETE_DECODED else _read_header
             elif (start + index) % self._sample_step == 0:
                 checks[index] = _decode
         gate = MemoryGate()

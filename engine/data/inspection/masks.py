@@ -60,7 +60,7 @@ from engine.system.format import listed
 
 Counts = tuple[Values, Values]
 """Distinct values in a mask, and the number of pixels with each value."""
-DECODED = 512
+MAX_DECODED = 512
 """Maximum number of masks in a split that are decoded to measure the fraction of each class.
 
 For the other masks, only the size is read.
@@ -90,7 +90,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
     counts: list[Counts] = []
     rotations = RotationReport()
     for name, split in splits:
-        sampled = set(spread_evenly(len(split.files), DECODED))
+        sampled = set(spread_evenly(len(split.files), MAX_DECODED))
         verdicts: dict[int, Drawn] = {}
         usable = checker.check_each(split.files, partial(_check_pair, split, code, sampled, verdicts), threads)
         rotations.record(verdicts, split.files)

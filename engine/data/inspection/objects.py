@@ -40,9 +40,9 @@ from engine.data.inspection.base import (
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
 from engine.system.format import listed
 
-DECODED = 512
+MAX_DECODED = 512
 """Maximum number of images in a split that are decoded even though their first and last bytes are intact."""
-ODD_DECODED = 2048
+MAX_INCOMPLETE_DECODED = 2048
 """Maximum number of images in a split for which every possibly incomplete image is decoded.
 
 In larger splits, only the headers of such images are read.
@@ -99,7 +99,7 @@ def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool
     This is the case if its `index` is in `sampled`, or if it may be incomplete in a split of not too many images.
     `count` is the number of images in the split.
     """
-    return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
+    return index in sampled or (count <= MAX_INCOMPLETE_DECODED and not seems_complete(path))
 
 
 def make_report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
@@ -234,13 +234,13 @@ def _inspect_objects(
 ) -> Inspection:
     """Inspect all images and their objects, which are of the given kind.
 
-    Unusable images are passed to `leave_out`. Problems with objects are part of the result. At most `DECODED` images of
-    a split are decoded although their first and last bytes are intact.
+    Unusable images are passed to `leave_out`. Problems with objects are part of the result. At most `MAX_DECODED`
+    images of a split are decoded although their first and last bytes are intact.
     """
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:
-        sampled = set(spread_evenly(len(split.files), DECODED))
+        sampled = set(spread_evenly(len(split.files), MAX_DECODED))
         usable = checker.check_each(split.files, partial(kind.check, split, sampled), threads)
         measured = kind.measure(split, usable)
         crowded += measured.crowded

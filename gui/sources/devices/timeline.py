@@ -78,7 +78,7 @@ class Timeline:
         If the clock has been set back, the earlier rows are shifted back too, so that the times always rise.
         """
         if self._end > self._start:
-            self._fill_gap(x)  # or shift the earlier rows
+            self._fill_gap_or_shift_back(x)
         self._ensure_room()
         for key, value in values.items():
             if value is not None and key not in self._columns:
@@ -125,7 +125,7 @@ class Timeline:
         if len(self._x) > self._max_rows:
             self._make_room()
 
-    def _fill_gap(self, x: float) -> None:
+    def _fill_gap_or_shift_back(self, x: float) -> None:
         """Insert empty rows before time `x` if the last row is older than `GAP_S` and five times the previous interval.
 
         If `x` is not after the last row, all rows are shifted back instead.

@@ -46,7 +46,7 @@ def test_lost_machine_keeps_the_batch_size(
     monkeypatch.setattr(restart_policy, "usable_cores", lambda: 11 - 2 * left)
     run = create_run(job)
     policy = RestartPolicy(run, job)
-    restarting = policy.decide(lose_machine(job))
+    restarting = policy.handle_failure(lose_machine(job))
     assert isinstance(restarting, Restarting)
     assert len(restarting.devices) == left
     assert not any(device.startswith("node2") for device in restarting.devices)
@@ -64,9 +64,9 @@ def test_lost_machine_keeps_the_batch_size(
 def test_single_remaining_device_changes_the_strategy() -> None:
     job = make_job(devices=("node1:cpu", "cpu", "node2:cpu"))
     policy = RestartPolicy(create_run(job), job)
-    policy.decide(lose_machine(job))
+    policy.handle_failure(lose_machine(job))
     assert policy.job.parallel.strategy == "ddp"
-    alone = policy.decide(lose_machine(policy.job, "node1"))
+    alone = policy.handle_failure(lose_machine(policy.job, "node1"))
     assert isinstance(alone, Restarting)
     assert (alone.devices, alone.changes) == (("cpu",), {"strategy": "single", "accumulation": 4})
 
@@ -100,14 +100,14 @@ def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
     assert not isinstance(why_needed, Job)
     assert (why_needed or "").startswith(why)
     assert (why_needed is None) == (why == "")
-    assert isinstance(policy.decide(lose_machine(job)), Failed)
+    assert isinstance(policy.handle_failure(lose_machine(job)), Failed)
 
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 
 
 def without_gpu(policy: RestartPolicy) -> Restarting | Failed:
-    return policy.decide(Failed(cause="GPU 2 is lost.", kind="lost_gpu", devices=(GPUS[2],)))
+    return policy.handle_failure(Failed(cause="GPU 2 is lost.", kind="lost_gpu", devices=(GPUS[2],)))
 
 
 def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
@@ -119,7 +119,7 @@ def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
     assert (restarting.attempt, restarting.max_attempts) == (1, 1)
     assert restarting.changes == {"accumulation": 2}
     assert policy.world_size == 3
-    second = policy.decide(Failed(cause="GPU 3 is lost.", kind="lost_gpu", devices=(GPUS[3],)))
+    second = policy.handle_failure(Failed(cause="GPU 3 is lost.", kind="lost_gpu", devices=(GPUS[3],)))
     assert isinstance(second, Restarting)
     assert (second.devices, second.attempt, second.max_attempts) == ((GPUS[0], GPUS[1]), 2, 2)
 
@@ -160,7 +160,7 @@ def make_failure(kind: FailureKind, step: int | None = None) -> Failed:
 )
 def test_run_ends_after_failures_that_would_repeat(fields: dict[str, object], failure: Failed) -> None:
     job = make_job(**fields)
-    assert RestartPolicy(create_run(job), job).decide(failure) == failure
+    assert RestartPolicy(create_run(job), job).handle_failure(failure) == failure
 
 
 def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
@@ -168,7 +168,7 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     policy = RestartPolicy(create_run(job), job)
 
     def restart(failure: Failed) -> object:
-        event = policy.decide(failure)
+        event = policy.handle_failure(failure)
         assert isinstance(event, Restarting)
         assert (event.changes, event.devices) == ({}, ())
         return event.kind, event.attempt, event.max_attempts
@@ -185,7 +185,7 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     assert restart(make_failure("fault")) == ("fault", 1, 2)
     save("last", 9)
     assert restart(make_failure("fault")) == ("fault", 2, 2)
-    ended = policy.decide(make_failure("fault"))
+    ended = policy.handle_failure(make_failure("fault"))
     assert isinstance(ended, Failed)
     assert re.findall(r"\d+", ended.cause) == ["2"]
 

@@ -239,13 +239,14 @@ class Numbering:
 
     Attributes:
         factor: Number of values for each label.
-        first: Number of the first object of a label. Lower numbers mark regions of objects that are not separated.
+        first_number: Number of the first object of a label. Lower numbers mark regions of objects that are not
+            separated.
         bare_labels: True if a value below `factor` is itself a label and marks a region of objects that are not
             separated.
     """
 
     factor: int
-    first: int = 0
+    first_number: int = 0
     bare_labels: bool = False
 
     def split(self, value: int) -> tuple[int, bool]:
@@ -253,7 +254,7 @@ class Numbering:
         if self.bare_labels and value < self.factor:
             return value, True
         label, number = divmod(value, self.factor)
-        return label, number < self.first  # objects are numbered from `first` on
+        return label, number < self.first_number
 
 
 class NumberedLabels(_MaskFiles):

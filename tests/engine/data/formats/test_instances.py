@@ -48,8 +48,8 @@ def summarize_instances(source: Source) -> list[tuple[int, int, bool]]:
         (Numbering(1000, bare_labels=True), 999, 999, True),
         (Numbering(1000, bare_labels=True), 1000, 1, False),
         (Numbering(100), 7, 0, False),
-        (Numbering(100, first=1), 700, 7, True),
-        (Numbering(100, first=1), 701, 7, False),
+        (Numbering(100, first_number=1), 700, 7, True),
+        (Numbering(100, first_number=1), 701, 7, False),
     ],
 )
 def test_numbering_separates_labels_from_numbers(numbering: Numbering, value: int, label: int, is_group: bool) -> None:

@@ -165,7 +165,7 @@ def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
 
 
 def test_number_of_decoded_odd_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagefolder, "ODD_DECODED", 4)
+    monkeypatch.setattr(imagefolder, "MAX_INCOMPLETE_DECODED", 4)
     for place in range(10):
         path = write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
         path.write_bytes(path.read_bytes()[:2000])
