@@ -59,8 +59,8 @@ def print_error(message: str, code: int = BAD_REQUEST) -> int:
     return code
 
 
-def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
-    """Print problems with their flags and remedies to standard error, and return `code`."""
+def report(problems: Iterable[Problem]) -> int:
+    """Print problems with their flags and remedies to standard error, and return the exit code `BAD_REQUEST`."""
     for problem in problems:
         severity = "warning: " if problem.severity == "warning" else ""
         flag = f"{flag_of(problem)}: " if problem.field else ""
@@ -71,7 +71,7 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
             if "format" in choice.values:  # all other choices only repeat the remedy
                 flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
                 print_lines(f"  {choice.title}: {flags}", to=sys.stderr)
-    return code
+    return BAD_REQUEST
 
 
 def flag_of(problem: Problem) -> str:

@@ -26,10 +26,10 @@ IDLE_S = 15 * 60.0
 _REAP_INTERVAL_S = 2.0
 
 
-def serve(idle_s: float = IDLE_S) -> int:
+def serve() -> int:
     """Import PyTorch, then fork a supervisor for each run folder that is read from standard input.
 
-    Return the exit code when standard input is closed, or after `idle_s` without a request.
+    Return the exit code when standard input is closed, or after `IDLE_S` without a request.
     """
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # during the imports, nothing reads stdin for seconds
@@ -42,10 +42,10 @@ def serve(idle_s: float = IDLE_S) -> int:
     _print_answer("ready")
     partial_line = b""
     folders: dict[int, Path] = {}
-    deadline = time.monotonic() + idle_s
+    deadline = time.monotonic() + IDLE_S
     while time.monotonic() < deadline:
         _reap(folders)
-        readable, _, _ = select.select([0], [], [], min(_REAP_INTERVAL_S, idle_s))
+        readable, _, _ = select.select([0], [], [], _REAP_INTERVAL_S)
         if not readable:
             continue
         data = os.read(0, 65536)
@@ -57,7 +57,7 @@ def serve(idle_s: float = IDLE_S) -> int:
             pid = _fork_supervisor(Path(folder))
             folders[pid] = Path(folder)
             _print_answer(f"started {pid} {folder}")
-        deadline = time.monotonic() + idle_s
+        deadline = time.monotonic() + IDLE_S
     return 0
 
 

@@ -18,14 +18,14 @@ CLASSES = ("blue", "green", "red")
 SIDE = 16
 
 
-def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
+def make_images(folder: Path, per_class: dict[str, int]) -> Path:
     """Write an ImageFolder of noisy images, and return `folder`. The images of a class have the same tint.
 
     `per_class` maps the name of each split to its number of images per class.
     """
     random = np.random.default_rng(0)
     for split, count in per_class.items():
-        for number, name in enumerate(classes):
+        for number, name in enumerate(CLASSES):
             place = folder / split / name
             place.mkdir(parents=True)
             for index in range(count):

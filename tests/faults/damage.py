@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from engine.contract.events import AnyEvent, StepMetrics, Warned
+from engine.contract.events import AnyEvent, Warned
 from engine.contract.protocol import Welcome
 from engine.runs.connection import RunConnection
 from tests.faults.real_runs import RealRun
@@ -107,11 +107,6 @@ class Listener:
 
     def wait_for_warning(self, code: str) -> Warned:
         return self.wait_for(Warned, lambda event: event.code == code)
-
-    def wait_for_steps(self, count: int) -> None:
-        """Wait until the run reports `count` steps more than this client has received so far."""
-        latest = max((event.step for event in self.messages if isinstance(event, StepMetrics)), default=0)
-        self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
 
     def close(self) -> None:
         self._connection.close()

@@ -156,8 +156,8 @@ class Hold:
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
 
-    def set_action(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """Make rank `rank` perform the action `what` when it reaches a moment.
+    def set_action(self, moment: str, *, what: str = "wait") -> None:
+        """Make rank 0 perform the action `what` when it reaches a moment.
 
         - "wait": Wait until the action changes.
         - "ignore": Wait and ignore SIGTERM.
@@ -168,7 +168,7 @@ class Hold:
         """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
-        self._asked.with_suffix(".part").write_text(f"{moment} {rank} {what}")
+        self._asked.with_suffix(".part").write_text(f"{moment} 0 {what}")
         self._asked.with_suffix(".part").replace(self._asked)
 
     def wait_until_reached(self) -> None:
@@ -355,18 +355,6 @@ class RealRun:
         """Return the worker processes by rank."""
         named = [(process, _get_name(process)) for process in self.processes()]
         return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
-
-    def wait_for_workers(self, count: int = 1, ignored: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
-        """Wait until `count` workers are running, and return them by rank. Workers with the ids `ignored` don't count."""
-        found: dict[int, psutil.Process] = {}
-
-        def has_found() -> bool:
-            found.clear()
-            found.update({rank: process for rank, process in self.workers().items() if process.pid not in ignored})
-            return len(found) == count
-
-        wait_until(has_found, f"{count} workers of {self.folder.path}")
-        return found
 
     def kill_all(self) -> None:
         """Kill all processes of the run before any of them can react to the death of another process."""

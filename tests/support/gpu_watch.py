@@ -32,26 +32,25 @@ class Usage(NamedTuple):
         return f"GPU {self.utilization:.0%} busy{active}, {self.memory_bytes / 2**30:.1f} GiB"
 
 
-def describe_gpu(index: int = 0) -> str:
-    """Return the name of GPU `index` (in NVML's order) and the driver version as one text."""
+def describe_gpu() -> str:
+    """Return the name of the first GPU (in NVML's order) and the driver version as one text."""
     import pynvml
 
     pynvml.nvmlInit()
     try:
-        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
         return f"{name}, driver {pynvml.nvmlSystemGetDriverVersion()}"
     finally:
         pynvml.nvmlShutdown()
 
 
 class GpuWatch:
-    """Context manager that samples load and memory of GPU `index` (in NVML's order) from a separate thread.
+    """Context manager that samples load and memory of the first GPU (in NVML's order) from a separate thread.
 
     `measure` summarizes the samples of a period of time.
     """
 
-    def __init__(self, index: int = 0) -> None:
-        self._index = index
+    def __init__(self) -> None:
         self._samples: list[tuple[float, int, float | None, int]] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gpu-watch")
@@ -78,7 +77,7 @@ class GpuWatch:
         import pynvml
 
         pynvml.nvmlInit()
-        handle: Any = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+        handle: Any = pynvml.nvmlDeviceGetHandleByIndex(0)
         activity = ActivityReader(DeviceCalls(pynvml, handle, Stopwatch()))
         while not self._ending.wait(PERIOD_S):
             used = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used

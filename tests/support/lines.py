@@ -9,7 +9,7 @@ import numpy as np
 from tests.support.masks import write_pairs
 
 
-def make_line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
+def make_line(side: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return an image of a bright line on noise, its mask, and the angle of the line.
 
     The image is uint8 [side, side, 3]. The mask is uint8 [side, side] with the values 0 and 255. The angle is in
@@ -20,7 +20,7 @@ def make_line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.nd
     degrees = random.uniform(0, 180)
     angle, off = np.radians(degrees), random.uniform(-side / 5, side / 5)
     rows, columns = np.mgrid[:side, :side] - side / 2 + 0.5
-    inside = np.abs(columns * np.sin(angle) + rows * np.cos(angle) - off) < width / 2
+    inside = np.abs(columns * np.sin(angle) + rows * np.cos(angle) - off) < 2.5
     pixels[inside] = 200
     return pixels, np.where(inside, 255, 0).astype(np.uint8), degrees
 

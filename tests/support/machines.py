@@ -112,13 +112,13 @@ class Machines:
             raise SystemExit("\n".join(outputs))
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
-    def measure_payload_rate(self, nbytes: int, rounds: int = 9) -> float:
+    def measure_payload_rate(self, nbytes: int) -> float:
         """Measure the network speed between the first two machines, in bits per second and direction.
 
-        Both machines send `nbytes` to each other over TCP at the same time, `rounds` times. The result is the speed of
+        Both machines send `nbytes` to each other over TCP at the same time, nine times. The result is the speed of
         the slower machine.
         """
-        arguments = (self.address(self.names[0]), str(nbytes), str(rounds))
+        arguments = (self.address(self.names[0]), str(nbytes), "9")
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
             pending = [

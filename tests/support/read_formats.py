@@ -34,17 +34,10 @@ def detect_once(form: Format, folder: Path) -> Detection:
     return detection
 
 
-def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content:
-    """Read a folder with a format.
-
-    Args:
-        form: Format.
-        folder: Folder of the dataset.
-        kind: Kind of annotations, or "" for the most detailed.
-        number: Index among the possible readings that have the kind.
-    """
+def read(form: Format, folder: Path, kind: str = "") -> Content:
+    """Read a folder with the first possible reading that has annotations `kind`, or "" for the most detailed kind."""
     tree = Tree(str(folder))
-    detection = [each for each in form.detect(tree) if kind in ("", *each.kinds)][number]
+    detection = next(each for each in form.detect(tree) if kind in ("", *each.kinds))
     return form.read(tree, detection, kind or detection.kinds[0])
 
 

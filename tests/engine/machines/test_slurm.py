@@ -64,11 +64,11 @@ class SlurmCluster(Slurm):
             describe_state=lambda: f"{self.state(run)}: {list(run.events())[-3:]} {self.log_of(run)}",
         )
 
-    def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
+    def until_training(self, run: RunFolder) -> None:
         wait_until(
-            lambda: len(events_of(run, "run_started")) >= execution and bool(events_of(run, "checkpoint")),
-            f"a checkpoint of execution {execution}",
-            patience_s,
+            lambda: bool(events_of(run, "checkpoint")),
+            "a checkpoint",
+            180,
             describe_state=lambda: self.log_of(run),
         )
 

@@ -13,10 +13,10 @@ from engine.optim.parameter_groups import create_parameter_groups
 from engine.tasks.registry import TASKS
 
 
-def groups_of(task: str = "classification", **fields: object) -> dict[str, Group]:
-    job = Job.from_fields(task=task, image_size=64, **fields)  # type: ignore[arg-type]
+def groups_of(**fields: object) -> dict[str, Group]:
+    job = Job.from_fields(image_size=64, **fields)  # type: ignore[arg-type]
     with torch.device("meta"):
-        model = TASKS[task].build_model(job, 5, 3)
+        model = TASKS[job.task].build_model(job, 5, 3)
     return create_parameter_groups(model, job)
 
 

@@ -35,12 +35,12 @@ IMAGES = (4000, 1000)
 EPOCH_S = 4000 / 200 + 1000 / 500
 
 
-def change_past_run(past: PastRun = PAST, **fields: Any) -> PastRun:
-    return msgspec.structs.replace(past, job=past.job.with_fields(**fields))
+def change_past_run(**fields: Any) -> PastRun:
+    return msgspec.structs.replace(PAST, job=PAST.job.with_fields(**fields))
 
 
-def seconds(job: Job, *past: PastRun, kinds: tuple[str, ...] = (RTX,), size: int = 100) -> float:
-    found = estimate(job, size, kinds, IMAGES, past)
+def seconds(job: Job, *past: PastRun) -> float:
+    found = estimate(job, 100, (RTX,), IMAGES, past)
     assert found is not None
     return found.seconds
 

@@ -91,8 +91,8 @@ def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:
     assert (page.classes.currentIndex(), page.examples.currentRow()) == (0, 2)
 
 
-def make_preview(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
-    return PreviewImage(sample, epoch, 96, create_png(left, right))
+def make_preview(sample: int, epoch: int, color: str) -> PreviewImage:
+    return PreviewImage(sample, epoch, 96, create_png(color))
 
 
 def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:

@@ -37,11 +37,11 @@ REPORT = DatasetReport(
 )
 
 
-def fill_in(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
-    """Fill in a valid job with the dataset `folder`, and pass the form `report` as the result of its inspection."""
+def fill_in(form: JobForm, folder: Path, qtbot: QtBot) -> None:
+    """Fill in a valid job with the dataset `folder`, and pass the form `REPORT` as the result of its inspection."""
     form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
-    form.set_report(report)
+    form.set_report(REPORT)
 
 
 def problem_at(form: JobForm, name: str) -> str:

@@ -33,13 +33,13 @@ TYPED = {
 KEY_MS = 15
 
 
-def wait_until(until: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Process events until `until` returns True, for at most `seconds`. Return the last result of `until`."""
+def wait_until(until: Callable[[], bool]) -> bool:
+    """Process events until `until` returns True, for at most two minutes. Return the last result of `until`."""
     loop = QEventLoop()
     poll = QTimer(interval=10)
     poll.timeout.connect(lambda: until() and loop.quit())
     poll.start()
-    QTimer.singleShot(int(1000 * seconds), loop.quit)
+    QTimer.singleShot(120_000, loop.quit)
     loop.exec()
     return until()
 

@@ -63,15 +63,14 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
             yield event
 
 
-def make_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
+def make_predicted_run(**changes: object) -> RunFolder:
     """Create a run folder with the log from `events`, and draw the images of its predictions.
 
-    The images have 8 x 6 pixels. Ground truths are green and predictions are red. `accuracy` and `measures` are passed
-    to `events`. `changes` are fields of the job.
+    The images have 8 x 6 pixels. Ground truths are green and predictions are red. `changes` are fields of the job.
     """
     chosen = job(**changes)
     run = create_run(chosen)
-    logged = list(events(chosen, accuracy=accuracy, measures=measures))
+    logged = list(events(chosen))
     write(run.events_file, logged)
     for event in logged:
         for sample in event.samples if isinstance(event, Predicted) else ():

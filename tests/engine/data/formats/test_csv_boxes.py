@@ -21,13 +21,10 @@ from tests.support.read_formats import list_annotations, list_annotations_by_spl
 HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
 
-def write(folder: Path, name: str, text: str, images: Sequence[str] = ("a", "b", "c")) -> Path:
-    """Write images of 60 x 40 pixels into the subfolder "images", and the table `text` to the file `name` next to it.
-
-    `images` are the stems of the images. Returns `folder`.
-    """
+def write(folder: Path, name: str, text: str) -> Path:
+    """Write images/a.png, b.png and c.png of 60 x 40 pixels, and the table `text` to the file `name`. Return `folder`."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    for number, image in enumerate(images):
+    for number, image in enumerate("abc"):
         pixels = np.random.default_rng(number).integers(0, 256, (40, 60, 3), np.uint8)
         Image.fromarray(pixels).save(folder / "images" / f"{image}.png")
     (folder / name).write_text(text)

@@ -37,8 +37,8 @@ COMMAND = (sys.executable, "-m", "engine.data")
 Tree = Callable[..., Path]
 
 
-def inspect_folder(folder: Path, seed: int = 0) -> DatasetReport:
-    return inspect(str(folder), val_fraction=0.25, seed=seed, progress=lambda done, total: None)
+def inspect_folder(folder: Path) -> DatasetReport:
+    return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None)
 
 
 def texts(report: DatasetReport, severity: str) -> str:

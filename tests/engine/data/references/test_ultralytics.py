@@ -21,11 +21,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("ultralytics")))
 
 
-def read_boxes(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
+def read_boxes(folder: Path) -> tuple[Boxes, dict[str, str]]:
     """Read all images below `folder` with their label files as ultralytics does.
 
     Returns the boxes of each image, and the error message for each image that ultralytics rejects, both by file stem.
-    `points` is the number of keypoints of an object, and `dimensions` the number of values of a keypoint.
     """
     from ultralytics.data.utils import img2label_paths, verify_image_label
 
@@ -33,10 +32,8 @@ def read_boxes(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[B
     refused: dict[str, str] = {}
     for path in sorted(folder.rglob("*.png")):
         (text,) = img2label_paths([str(path)])
-        is_pose = bool(points)
-        name, rows, shape, *_, reason = verify_image_label(
-            (str(path), text, "", is_pose, len(CLASSES), points, dimensions, False)
-        )
+        # Without key points, of which there are 0 with 0 values each.
+        name, rows, shape, *_, reason = verify_image_label((str(path), text, "", False, len(CLASSES), 0, 0, False))
         if name is None:
             refused[path.stem] = reason
             continue

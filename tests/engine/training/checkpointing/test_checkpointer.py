@@ -66,8 +66,8 @@ def block_writer(tmp_path: Path) -> Callable[[str], Path]:
     return hold
 
 
-def _saved(group: Any, kind: str = "last") -> list[int]:
-    return [event.step for event in group.of(CheckpointSaved) if event.kind == kind]
+def _saved(group: Any) -> list[int]:
+    return [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
 
 
 def _names(group: Any) -> set[str]:
