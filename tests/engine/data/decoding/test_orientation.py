@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -35,13 +36,20 @@ def test_read_rotations_reads_all_if_a_sampled_image_is_turned(tmp_path: Path, m
 
 
 def make_png(orientation: int, place: str) -> bytes:
-    """Return a PNG of 9 x 6 pixels with an orientation in Exif before or after the pixels, or in XMP, or without."""
+    """Return a PNG of 9 x 6 pixels with an orientation in Exif before or after the pixels, or in XMP, or without.
+
+    If `place` is "date", it has a text without an orientation after the pixels, as ImageMagick writes it.
+    """
     stream, exif, info = BytesIO(), Image.Exif(), PngInfo()
     exif[0x0112] = orientation
     if place == "xmp":
         info.add_itxt("XML:com.adobe.xmp", f'<x tiff:Orientation="{orientation}"/>')
     Image.new("RGB", (9, 6)).save(stream, "PNG", pnginfo=info, exif=exif if place in ("before", "after") else None)
     content = stream.getvalue()
+    if place == "date":
+        text = b"tEXtdate:create\0" + b"2026-01-01"
+        chunk = (len(text) - 4).to_bytes(4) + text + zlib.crc32(text).to_bytes(4)
+        content = content[:-12] + chunk + content[-12:]
     if place == "after":
         start = content.index(b"eXIf") - 4
         length = int.from_bytes(content[start : start + 4]) + 12
@@ -58,7 +66,8 @@ def test_png_orientation_agrees_with_the_decoded_image(tmp_path: Path, place: st
 
 
 @pytest.mark.parametrize(
-    ("orientation", "place", "size"), [(6, "before", (9, 6)), (6, "xmp", (9, 6)), (3, "xmp", (6, 9)), (1, "", (6, 9))]
+    ("orientation", "place", "size"),
+    [(6, "before", (9, 6)), (6, "xmp", (9, 6)), (3, "xmp", (6, 9)), (1, "date", (6, 9))],
 )
 def test_upright_size_of_a_png_needs_only_its_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orientation: int, place: str, size: tuple[int, int]
@@ -67,6 +76,7 @@ def test_upright_size_of_a_png_needs_only_its_header(
     path.write_bytes(make_png(orientation, place))
     monkeypatch.setattr(PngImageFile, "load", lambda _self: pytest.fail("the pixels were decoded"))
     assert read_upright_size(str(path)) == size
+    assert (read_rotation(str(path)) is None) == (orientation == 1)
 
 
 def test_turn_upright_like_image_turns_planes_of_the_stored_size(tmp_path: Path) -> None:
