@@ -38,6 +38,12 @@ def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPat
     assert problem.remedy == f'Run: {sys.executable} -m pip install "footplate[convert]"'
 
 
+@pytest.mark.parametrize(("opset", "is_valid"), [(17, False), (18, True), (23, True), (24, False)])
+def test_conversion_problems_limit_the_opset(opset: int, is_valid: bool) -> None:
+    found = fields(Job.from_fields(model="resnet18"), opset=opset)
+    assert ("opset" not in found) is is_valid
+
+
 def test_takes_any_size_of_dense_convolutional_models() -> None:
     assert may_accept_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
     assert not may_accept_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
@@ -45,8 +51,9 @@ def test_takes_any_size_of_dense_convolutional_models() -> None:
 
 
 def test_conversion_of_a_model_file_is_a_warning() -> None:
-    (problem,) = conversion_problems(Job.from_fields(model="own.py"), "safetensors", OnnxOptions(), CATALOGUE)
-    assert (problem.field, problem.severity) == ("model", "warning")
+    for target in ("safetensors", "onnx"):
+        *_, problem = conversion_problems(Job.from_fields(model="own.py"), target, OnnxOptions(), CATALOGUE)
+        assert (problem.field, problem.severity) == ("model", "warning")
 
 
 def test_out_problems_requires_a_new_or_empty_target(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from engine.checks.disk import RealDisk, model_file_sha256
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import ModelEntry, load_catalogue
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import Gpu, Snapshot
+from engine.contract.devices import Gpu, Nvml, Snapshot
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.parallel.layout import choose_microbatches
@@ -54,8 +55,9 @@ def test_valid_job_may_use_models_of_another_task(good: Job) -> None:
     task = catalogue.task("classification")
     assert task is not None
     added = msgspec.structs.replace(task, id="grading", models="classification")
-    catalogue = msgspec.structs.replace(catalogue, tasks=(*catalogue.tasks, added))
-    assert problems(good.with_fields(task="grading"), catalogue, TWO) == []
+    broken = Problem("", "A plug-in can't be loaded.", "Update it.", "warning")
+    catalogue = msgspec.structs.replace(catalogue, tasks=(*catalogue.tasks, added), problems=(broken,))
+    assert problems(good.with_fields(task="grading"), catalogue, TWO) == [broken]
 
 
 JOBS: list[tuple[dict[str, Any], str, str]] = [
@@ -144,6 +146,21 @@ def test_lost_gpu_offers_unused_gpu(good: Job) -> None:
     assert [choice.values for choice in problem.choices] == [{"devices": f"{first.uuid},{free.uuid}"}]
     (problem,) = find_problems(job, machine(first, lost, *others))
     assert problem.choices == ()
+
+
+def test_unknown_gpu_is_explained_by_nvml(good: Job) -> None:
+    without_driver = msgspec.structs.replace(TWO, gpus=(), nvml=Nvml("no_library", "Install a driver."))
+    (problem,) = find_problems(good.with_fields(devices=(A,)), without_driver)
+    assert problem.remedy == "Install a driver."
+    elsewhere = find_problems(good.with_fields(devices=("other:GPU-cccc",)))
+    assert "GPU-cccc" not in str(elsewhere), "only this machine's GPUs are known"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+def test_model_file_must_be_a_regular_file(good: Job, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.py")
+    (problem,) = find_problems(good.with_fields(model=str(tmp_path / "net.py")))
+    assert "not a regular file" in problem.message
 
 
 def test_unknown_machine_is_not_checked(good: Job) -> None:

@@ -46,6 +46,7 @@ def test_space_values_have_the_fields_types() -> None:
     assert make_small_search(trials=None, hours=2).budget == Budget(hours=2)
     of_two = make_small_search(devices=["cpu"] * 4, devices_per_trial=2, confirm=MAX_REPEATS)
     assert (of_two.devices, of_two.job.parallel.devices, of_two.confirm) == (("cpu",) * 4, ("cpu",) * 2, MAX_REPEATS)
+    assert make_small_search(best_epochs=7).best_epochs == 7
     grid = make_small_search(
         space={"momentum": {"low": 0.5, "high": 0.9, "step": 0.2}, "nesterov": [False, True]},
         sampler="grid",

@@ -9,7 +9,7 @@ import pytest
 from engine.cli import children
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.cli.main import main
-from engine.cli.terminal import CommandError, format_table
+from engine.cli.terminal import BAD_REQUEST, CommandError, format_table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.inference.prediction import PredictRequest
 from tests.gui.sources.written_runs import write_run
@@ -52,6 +52,11 @@ def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     main(["predict", str(write_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
     (request,) = requests
     assert (request.devices, request.formats) == (("cpu", "cpu"), ("csv", "json"))
+
+
+def test_submit_leaves_devices_to_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "/nowhere", "--devices", "cpu", "--print"]) == BAD_REQUEST
+    assert capsys.readouterr().err.count("footplate: --devices: SLURM chooses the devices.") == 1
 
 
 def test_devices_cpu_needs_no_gpus() -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from engine.cli import children
+from engine.cli.children import ChildFailed
 from engine.cli.finders import draw_curve
-from engine.contract.advice import RatePoint
+from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError
+from engine.contract.advice import FinderRequest, RatePoint
+from engine.contract.job import Job
+from engine.contract.messages import Done, Progress, Refused
+from engine.contract.problems import Problem
 from engine.runs.folder import list_runs
 from engine.system import paths
 from tests.engine.cli.terminal import footplate, run_in_this_process
@@ -47,3 +55,40 @@ def test_curve_marks_suggestion_and_axis_limits() -> None:
     assert all(line[middle] in "│•" for line in lines[:-1])
     assert lines[0].split()[0] == "3"
     assert lines[-2].split()[0] == "2"
+
+
+@pytest.mark.parametrize(
+    ("problem", "refused", "code"),
+    [
+        (Problem("batch_size", "It is wrong."), None, BAD_REQUEST),
+        (Problem("", "It is wrong."), None, FAILED),
+        (Problem("batch_size", "It is wrong."), FAILED, FAILED),
+        (None, None, BAD_REQUEST),  # ends without an answer
+    ],
+)
+def test_child_refuses_a_request_or_ends(
+    problem: Problem | None,
+    refused: int | None,
+    code: int,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    messages = [Progress(0.5, "Half of it"), *([Refused((problem,))] if problem is not None else [])]
+    interruptible: list[bool] = []
+
+    def run_module(module: str, _decoder: object, *, request: FinderRequest, answers_interrupt: bool) -> Iterator[Any]:
+        assert (module, request.finder) == ("engine.advisor", "rate")
+        interruptible.append(answers_interrupt)
+        yield from messages
+        raise ChildFailed("signal 9")
+
+    monkeypatch.setattr(children, "_run_module", run_module)
+    with pytest.raises(CommandError) as error:
+        children.run_in_child(FinderRequest("rate", Job()), refused=refused, is_quiet=True)
+    assert (error.value.code, interruptible) == (code, [False])
+    printed = capsys.readouterr().err
+    assert ("It is wrong." in printed, "The trial ended early: signal 9." in printed) == (bool(problem), not problem)
+    assert "Half of it" not in printed
+    messages[1:] = [Done(7)]
+    assert children.run_in_child(FinderRequest("rate", Job())) == 7

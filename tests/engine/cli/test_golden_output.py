@@ -29,6 +29,7 @@ from engine.contract.advice import (
     BatchTrial,
     Candidate,
     JobTime,
+    Network,
     RateFound,
     RatePoint,
     SkippedCandidates,
@@ -54,7 +55,14 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.hosts import Host, put_host
-from engine.contract.inference.conversion import ComparedFile, ConversionResult, Difference, NextCommand, WrittenFile
+from engine.contract.inference.conversion import (
+    ComparedFile,
+    ConversionResult,
+    Difference,
+    NextCommand,
+    OnnxOptions,
+    WrittenFile,
+)
 from engine.contract.inference.evaluation import EVALUATION_FILE, BoxErrors, Interval
 from engine.contract.inference.explanation import ExplainedImage, Explanation, HeatMap
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile, WrittenFormat
@@ -322,6 +330,61 @@ def test_answer_is_printed_in_full(
     assert main([*given, "--json"]) == 0
     content = {"model_split": answer, "stages": compute_stages(answer)} if name == "find-split-points" else answer
     assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(content))
+
+
+REQUESTS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    ("advise", (), {"seconds": 60.0, "remeasure": False, "machines": 1, "network": None}),
+    ("advise", ("--seconds", "5", "--again", "--machines", "10000", "--network", "250Mbit,3ms"),
+     {"seconds": 5.0, "remeasure": True, "machines": 10_000, "network": Network(2.5e8, 3e-3)}),
+    ("advise", ("--machines", "2", "--network", "10Gbit,50us"), {"network": Network(1e10, 50 * 1e-6)}),
+    ("advise", ("--network", "10Gbit"), {"machines": 1, "network": Network(1e10)}),
+    ("explain", (), {"method": "grad-cam", "classes": (), "out": "WORK/explained-RUN", "paths": ("WORK/one.png", "WORK/two.png"),
+                     "run": "RUNS/RUN", "devices": ("cpu",), "batch_size": None}),
+    ("explain", ("--method", "eigen-cam", "--class", "ash,birch", "--out", "maps"),
+     {"method": "eigen-cam", "classes": ("ash", "birch"), "out": "WORK/maps"}),
+    ("predict", (), {"out": "WORK/predictions-RUN", "formats": (), "overlays": False, "tile": None, "overlap": 0.2,
+                     "threshold": 0.5, "max_frames": None, "checkpoint": "best"}),
+    ("predict", ("camera:0", "--tile", "512", "--overlap", "0.1", "--threshold", "0.25", "--max-frames", "9", "--overlays",
+                 "--format", "csv,json", "--batch-size", "1", "--checkpoint", "last", "--devices", "cpu,cpu"),
+     {"paths": ("WORK/one.png", "camera:0"), "formats": ("csv", "json"), "overlays": True, "tile": 512, "overlap": 0.1,
+      "threshold": 0.25, "max_frames": 9, "batch_size": 1, "checkpoint": "last", "devices": ("cpu", "cpu")}),
+    ("predict", ("--tile", "auto"), {"tile": "auto"}),
+    ("convert", ("--to", "onnx", "safetensors", "onnx", "--int8", "--opset", "19"),
+     {"to": ("onnx", "safetensors"), "packed": False, "onnx": OnnxOptions(int8=True, opset=19)}),
+    ("convert", ("--no-preprocessing",), {"to": ("onnx",), "onnx": OnnxOptions(preprocessing=False)}),
+    ("review", (), {"evaluations": ("RUNS/RUN/evaluations/1",), "worst": 20, "labels": True, "duplicates": True}),
+    ("review", ("--worst", "0", "--class", "ash"), {"worst": 0, "true": "ash", "labels": False, "duplicates": False}),
+    ("review", ("--predicted", "ash"), {"predicted": "ash", "labels": False, "duplicates": False}),
+    ("review", ("--labels",), {"labels": True, "duplicates": False}),
+]  # fmt: skip
+"""Commands of `ANSWERS`, additional flags, and expected fields of the request to the child process."""
+
+
+@pytest.mark.parametrize(("name", "flags", "expected"), REQUESTS)
+def test_request_follows_the_flags(
+    name: str, flags: tuple[str, ...], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[Any] = []
+    arguments, answer = ANSWERS[name]
+    run, saved = write_run(8).path, make_saver(answer)(tmp_path)
+
+    def carry_out(request: Any, **_options: Any) -> Any:
+        requests.append(request)
+        return saved if "RUN" in arguments else answer
+
+    monkeypatch.setattr(children, "run_in_child", carry_out)
+    monkeypatch.chdir(tmp_path)
+    places = {"WORK": str(tmp_path), "RUNS": str(run.parent), "RUN": run.name}
+
+    def replace_places(text: Any) -> Any:
+        if isinstance(text, tuple):
+            return tuple(map(replace_places, text))
+        return re.sub("WORK|RUNS|RUN", lambda match: places[match[0]], text) if isinstance(text, str) else text
+
+    given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in (*arguments, *flags)]
+    assert main(given) == 0
+    found = {field: getattr(requests[-1], field) for field in expected}
+    assert found == {field: replace_places(value) for field, value in expected.items()}
 
 
 @pytest.mark.parametrize("name", LISTS)

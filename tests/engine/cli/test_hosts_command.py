@@ -1,18 +1,22 @@
-"""``footplate hosts add`` without a connection to the machine."""
+"""``footplate hosts`` without a connection to the machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from engine.cli import hosts as hosts_command
 from engine.cli.main import create_parser
 from engine.cli.terminal import BAD_REQUEST, COMPLETED
-from engine.contract.hosts import Host, hosts
+from engine.contract.hosts import Host, hosts, put_host
 from engine.contract.nodes import NodeFacts
 from engine.contract.problems import Problem
 from engine.machines import host_checks
 from engine.machines.host_checks import CheckedHost
+from engine.machines.install import FOLDER, InstallFailed
 
 FACTS = NodeFacts(versions={"torch": "2.9"}, inputs={}, time=0.0, free_bytes=5 << 30, gpus=("GPU-a", "GPU-b"))
 WRONG = Problem("hosts", "Its torch differs.", "Install the same.")
@@ -46,3 +50,61 @@ def test_checked_machine_is_added_with_its_gpus(
     assert run("add", "node1", "--no-check", "--folder", "~/env") == COMPLETED
     assert [each.folder for each in hosts()] == ["~/env"]
     assert [each.gpus for each in hosts()] == (gpus or [None]), "other values are kept"
+
+
+WARNING = msgspec.structs.replace(WRONG, severity="warning")
+
+
+@pytest.mark.parametrize(
+    ("words", "connections", "code", "checked"),
+    [
+        ((), [], COMPLETED, ["node1", "node2"]),
+        (("node2", "--dataset", "~"), [], COMPLETED, ["node2"]),
+        ((), [WRONG], BAD_REQUEST, ["node1", "node2"]),
+        ((), [WARNING], COMPLETED, ["node1", "node2"]),
+        (("node2", "node3"), [], BAD_REQUEST, []),
+        (("--dataset", "/nowhere"), [], BAD_REQUEST, []),
+    ],
+)
+def test_listed_machines_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    *,
+    connections: list[Problem],
+    code: int,
+    checked: list[str],
+) -> None:
+    found: list[tuple[str, str]] = []
+
+    def check(machines: Sequence[Host], dataset: str) -> list[CheckedHost]:
+        found.extend((each.name, dataset) for each in machines)
+        return [CheckedHost(each, FACTS, 0.0, []) for each in machines]
+
+    monkeypatch.setattr(host_checks, "check_hosts", check)
+    monkeypatch.setattr(host_checks, "check_connections", lambda _checked: connections)
+    for name in ("node1", "node2"):
+        put_host(Host(name=name))
+    assert run("check", *words) == code
+    assert found == [(name, words[-1] if "--dataset" in words else "") for name in checked]
+    assert ("can train together" in capsys.readouterr().out) == (bool(checked) and not connections)
+
+
+def test_footplate_is_installed_before_the_machine_is_added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed: list[str] = []
+
+    def install(machine: Host, wheel: Path) -> None:
+        installed.append(machine.name)
+        if wheel.name == "torn.whl":
+            raise InstallFailed("It is torn.")
+
+    monkeypatch.setattr(hosts_command, "install", install)
+    flags = ("--yes", "--no-check", "--install")
+    assert run("add", "node1", *flags, "torn.whl") == BAD_REQUEST
+    assert run("add", "node1", "--port", "7", *flags, "good.whl") == BAD_REQUEST
+    assert (hosts(), installed) == ((), ["node1"])
+    assert run("add", "node1", *flags, "good.whl") == COMPLETED
+    assert run("add", "node2", "--folder", "~/env", *flags, "good.whl") == COMPLETED
+    assert [each.folder for each in hosts()] == [f"~/{FOLDER}", "~/env"]
+    assert run("remove", "node1") == COMPLETED
+    assert [each.name for each in hosts()] == ["node2"]

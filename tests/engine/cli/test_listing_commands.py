@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.cli import doctor
+from engine.cli import doctor, listing
 from engine.cli.main import main
+from engine.cli.terminal import CommandError
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import Snapshot
 from engine.contract.job import FIELDS
@@ -32,6 +33,15 @@ def test_gpus_lists_the_cpu_and_nvml_message() -> None:
     assert all(gpu.name.removeprefix("NVIDIA ")[:11] in answer.out for gpu in snapshot.gpus)
     if snapshot.nvml.status != "ok":
         assert snapshot.nvml.message in " ".join(answer.out.split())
+
+
+@pytest.mark.parametrize(("error", "code"), [(CommandError(3), 3), (KeyboardInterrupt(), 130)])
+def test_main_returns_the_code_of_an_error(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_options: object) -> int:
+        raise error
+
+    monkeypatch.setattr(listing, "runs", fail)
+    assert main(["runs"]) == code
 
 
 def test_main_works_in_a_checkout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

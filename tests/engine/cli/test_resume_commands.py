@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import signal
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +14,9 @@ from typing import Literal
 import msgspec
 import pytest
 
+from engine.cli import resume, watching
 from engine.cli.progress import ProgressDisplay
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, UNSAVED
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -29,7 +32,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Command, Pause, SaveElsewhere, Stop
-from engine.runs.folder import create_run, list_runs
+from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.index import find_run
 from tests.engine.cli.terminal import Answer, footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
@@ -86,6 +89,30 @@ def test_pause_and_resume_a_detached_run(images: Path) -> None:
     wait_until(lambda: run.state() == "running", "the training")
     assert footplate("stop", "again").code == 0
     assert run.state() == "stopped"
+
+
+def test_resume_starts_the_changed_job(monkeypatch: pytest.MonkeyPatch, images: Path) -> None:
+    started: list[RunFolder] = []
+    monkeypatch.setattr(resume, "start_supervisor", started.append)
+    model = images / "net.py"
+    model.write_text("def build_model(classes): ...")
+    run = write_run(8, "paused", dataset=str(images), model=str(model))
+    (run.checkpoints / "last.pt").touch()
+    refused = run_in_this_process(
+        "resume", run.run_id, "--epochs", "9", "--seed", "4", "--epohcs", "2", "--batch-size", "0"
+    )
+    assert refused.code == BAD_REQUEST
+    for field in ("--epohcs", "--seed", "--batch-size", "--model"):
+        assert refused.err.count(f"footplate: {field}: ") == 1, refused.err
+    assert started == []
+    flags = ("--epochs", "9", "--trust-model-file", "--detach")
+    answer = run_in_this_process("resume", run.run_id, *flags)
+    assert (answer.code, answer.out) == (COMPLETED, f"{run.run_id}\n"), answer.err
+    job = run.job()
+    assert job is not None
+    assert (job.training.epochs, [each.run_id for each in started]) == (9, [run.run_id])
+    run.job_file.write_text("epochs = ")
+    assert run_in_this_process("resume", run.run_id, "--detach").code == BAD_REQUEST
 
 
 def make_checkpoint(kind: Literal["last", "best"], step: int) -> CheckpointSaved:
@@ -163,6 +190,63 @@ def test_save_reports_the_result(events: list[AnyEvent], code: int, message: str
     run_id, answer = run_with_supervisor("save RUN --to /b", [SaveElsewhere(folder="/b")], events)
     texts = (answer.out, answer.err) if code == COMPLETED else (answer.err, answer.out)
     assert (answer.code, *texts) == (code, f"{message.replace('RUN', run_id)}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("stop_on_interrupt", "interrupts", "sent", "end", "code"),
+    [
+        (True, 1, [Stop()], "stopped", INTERRUPTED),
+        (True, 2, [Stop(), Stop()], "stopped", INTERRUPTED),
+        (True, 2, [Stop(), Stop()], "completed", COMPLETED),
+        (True, 3, [Stop(), Stop()], None, INTERRUPTED),  # detaches
+        (False, 1, [], None, COMPLETED),
+    ],
+)
+def test_interrupts_stop_a_run_or_detach_from_it(
+    stop_on_interrupt: bool,
+    interrupts: int,
+    *,
+    sent: list[Command],
+    end: Outcome | None,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = supervise_here(create_run(Job()))
+    server = LocalServer(run.path, [Warned(code="x", message="It begins.")])
+    supervisor = run.supervisor()
+    assert supervisor is not None
+    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+    returned, shown = threading.Event(), list[str]()
+
+    def serve() -> None:
+        try:
+            server.poll_until_true(lambda: "It begins." in shown)
+            for number in range(1, interrupts + 1):
+                signal.raise_signal(signal.SIGINT)
+                expected = min(number, len(sent))
+                server.poll_until_true(lambda n=expected: returned.is_set() or len(server.commands) >= n)  # type: ignore[misc]
+            if end is not None:
+                server.log.append(RunFinished(outcome=end))
+            server.poll_until_true(returned.is_set)
+        finally:
+            server.close()
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            shown.extend(line for line in ("It begins.",) if line in text)
+            return super().write(text)
+
+    with ThreadPoolExecutor(1) as executor, contextlib.redirect_stdout(Screen()) as screen:
+        serving = executor.submit(serve)
+        try:
+            assert watching.follow(run, json=False, stop_on_interrupt=stop_on_interrupt) == code
+        finally:
+            returned.set()
+        serving.result()
+    assert server.commands == sent
+    announced = [text in screen.getvalue() for text in ("Stopping after the current step.", "Stopping now.")]
+    assert announced == [bool(sent), len(sent) > 1]
+    assert ("in the background" in capsys.readouterr().err) == (end is None)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
-"""Command ``footplate review``: reuse of the evaluations in a cross-validation."""
+"""Command ``footplate review``: folds of a cross-validation, and the samples in its table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.cli import inference, review
+from engine.cli.terminal import BAD_REQUEST, CommandError
 from engine.contract.inference.evaluation import Evaluation
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, Split
 from engine.contract.job import Job
 from engine.runs.evaluations import SavedEvaluation
+from tests.gui.sources.written_runs import write_run
 
 
 class FakeRun:
@@ -50,3 +54,55 @@ def test_fold_reuses_only_evaluation_of_last_weights(
     folder = review._evaluate_fold(fold, {"devices": ("cpu",)})
     assert folder == str(tmp_path / ("old" if is_reused else "new"))
     assert [(each.checkpoint, each.split) for each in requests] == ([] if is_reused else [("last", "val")])
+
+
+@pytest.mark.parametrize("task", ["classification", "detection"])
+@pytest.mark.parametrize("count", [1, 2, 3, 101])
+def test_cross_validation_trains_each_fold(task: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, folds = write_run(8, task=task, resume_from="/before.pt"), list[Job]()
+    monkeypatch.setattr(
+        review, "_evaluate_fold", lambda fold, _values: folds.append(fold) or f"folder of {fold.data.fold}"
+    )
+    if task == "detection" or count not in (2, 3):
+        with pytest.raises(CommandError) as error:
+            review._cross_validate(run, count, {})
+        assert (error.value.code, folds) == (BAD_REQUEST, [])
+        return
+    names = [f"{number}/{count}" for number in range(1, count + 1)]
+    assert review._cross_validate(run, count, {}) == tuple(f"folder of {name}" for name in names)
+    assert [fold.data.fold for fold in folds] == names
+    assert [fold.name for fold in folds] == [f"{run.run_id} fold {name}" for name in names]
+    assert {(fold.checkpoints.resume_from, fold.checkpoints.predictions) for fold in folds} == {("", 0)}
+
+
+def make_sample(file: str, split: Split = "train") -> ReviewedSample:
+    return ReviewedSample(path=f"path of {file}", file=file, split=split, true=("ash",), predicted=("oak", "elm"))
+
+
+def make_issue(file: str, given: str, suggested: str) -> LabelIssue:
+    return LabelIssue(
+        sample=make_sample(file), given=given, suggested=suggested, probability=0.1, suggested_probability=0.8
+    )
+
+
+def test_samples_with_issues_and_duplicates_are_marked() -> None:
+    found = Review(
+        id="1", date="", run="", task="", dataset="", evaluations=(), classes=(), samples=9, checked_samples=9, held_out=True,
+        origin="", worst=(make_sample("worst"),),
+        label_issues=(make_issue("a", "ash", "oak"), make_issue("a", "ash", "elm"), make_issue("b", "", "elm")),
+        duplicates=(
+            DuplicatePair(first=make_sample("c", "val"), second=make_sample("d"), distance=0),
+            DuplicatePair(first=make_sample("e"), second=make_sample("f"), distance=0),
+            DuplicatePair(first=make_sample("e"), second=make_sample("g"), distance=0),
+            DuplicatePair(first=make_sample("h"), second=make_sample("a"), distance=0),
+        ),
+    )  # fmt: skip
+    marked = [(each.file, each.reason, each.new_label) for each in review._list_samples_to_mark(found)]
+    assert marked == [
+        ("a", "probably a wrong label", "oak"),
+        ("b", "probably a wrong label", ""),
+        ("d", "a duplicate of path of c", ""),
+        ("e", "a duplicate of path of f", ""),
+    ]
+    (only,) = review._list_samples_to_mark(msgspec.structs.replace(found, label_issues=(), duplicates=()))
+    assert (only.file, only.reason, only.label, only.prediction) == ("worst", "among the worst", "ash", "oak, elm")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine.cli import main, search_views
+from engine.cli import search as search_command
 from engine.cli.main import create_parser
 from engine.cli.search import build_search
 from engine.contract.job import save_job
@@ -243,6 +245,53 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
         str(space), "--epochs", "many", "--hours=-1", "--goal", "top1", "--vary", "options.my-width=1,2"
     )[1]
     assert [problem.field for problem in errors(problems)] == ["epochs", "space.options.my-width", "hours"]
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "end", "code", "stops", "printed"),
+    [
+        ((0, 0), "completed", 0, 0, [1, 2]),
+        ((0, 0), "failed", 3, 0, [1, 2]),
+        ((1, 0), "stopped", 130, 1, [1, 2]),
+        ((1, 1), "completed", 130, 1, [1]),  # the second Ctrl+C detaches
+        ((2, 0), "completed", 130, 0, []),  # two at once detach, too
+    ],
+)
+def test_search_is_followed_until_it_ends(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    interrupts: tuple[int, int],
+    *,
+    end: str,
+    code: int,
+    stops: int,
+    printed: list[int],
+) -> None:
+    """Continue a search whose trials 1 and 2 end one after the other, with Ctrl+C in its first two polls."""
+    folder = make_search()
+    state, count, stopped = folder.state(), 0, list[SearchFolder]()
+
+    def poll(_folder: SearchFolder) -> str:
+        nonlocal count
+        rows = [row if row.number <= count else msgspec.structs.replace(row, state="running") for row in state.trials]
+        folder.save_state(msgspec.structs.replace(state, trials=tuple(rows)))
+        for _ in range(interrupts[count] if count < 2 else 0):
+            signal.raise_signal(signal.SIGINT)
+        count += 1
+        return end if count > 2 else "running"
+
+    folder.save_state(msgspec.structs.replace(state, trials=state.trials[:1]))
+    monkeypatch.setattr(search_command, "start_driver", lambda _folder: None)
+    monkeypatch.setattr(search_command, "stop_driver", stopped.append)
+    monkeypatch.setattr(search_command, "_POLL_S", 0.0)
+    monkeypatch.setattr(SearchFolder, "status", poll)
+    handler = signal.getsignal(signal.SIGINT)
+    answer = run_command(capsys, "search", "small", "--continue")
+    assert signal.getsignal(signal.SIGINT) == handler
+    assert (answer.code, len(stopped)) == (code, stops)
+    assert [int(line.split()[1]) for line in answer.out.splitlines() if line.startswith("Trial ")] == printed
+    is_detached = sum(interrupts) > 1
+    assert (f"small: {end}" in answer.out, "in the background" in answer.err) == (not is_detached, is_detached)
 
 
 def test_search_continues_only_with_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,14 +145,16 @@ def test_host_problems_of_job() -> None:
 def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
+    (tmp_path / "a" / "above").symlink_to(tmp_path)
     inputs = digest_inputs(Job.from_fields(dataset=str(tmp_path)))
+    assert (inputs["dataset"].files, inputs["dataset"].size_bytes) == (1, 1)
     facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
     assert machine_problems(facts, "node1", inputs, facts, "this machine") == []
     change(tmp_path)
     [problem] = machine_problems(
         facts, "node1", digest_inputs(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
     )
-    assert problem.field == "dataset"
+    assert (problem.field, "different dataset: 1 file of 1 bytes, " in problem.message) == ("dataset", True)
     absent = msgspec.structs.replace(facts, inputs={})
     [problem] = machine_problems(absent, "node1", inputs, facts, "this machine")
     assert problem.field == "dataset"

@@ -113,7 +113,12 @@ def test_bubble_advises_more_microbatches_if_divisible() -> None:
         "8 microbatches instead of 4 reduce that."
     )
     assert (given.field, given.value) == ("microbatches", 8)
-    assert find_bottleneck(make_profile(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
+    of_job: dict[str, Any]
+    for of_job in ({"batch_size": 12}, {"batch_size": 24, "accumulation": 2}):
+        assert find_bottleneck(make_profile(of_job={"strategy": "pipeline"} | of_job, **changes)).field == ""
+    changes |= {"trace": make_trace(bubble=0.2, theory=0.15, ranks=((),) * 4), "microbatches": 1}
+    of_job = {"strategy": "pipeline", "pipeline_schedule": "1f1b"}  # which needs a microbatch for each stage
+    assert find_bottleneck(make_profile(of_job=of_job, **changes)).field == ""
 
 
 def test_bubble_of_unbalanced_stages() -> None:
@@ -136,6 +141,7 @@ def test_model_parallel_advises_pipeline() -> None:
 def test_fp32_advises_bf16_unless_loading_costs_more() -> None:
     on_gpu: dict[str, Any] = {"devices": GPUS, "of_job": {"precision": "fp32"}, "native_bf16": True, "decoding_s": 1.0}
     assert find_bottleneck(make_profile(**on_gpu)).field == "precision"
+    assert find_bottleneck(waiting(0.3, spare_cores=16, **on_gpu)).field == "precision"
     assert find_bottleneck(waiting(0.6, spare_cores=16, **on_gpu)).field == "loader_workers"
     on_gpu["native_bf16"] = False
     assert find_bottleneck(make_profile(**on_gpu)).field == ""
@@ -146,6 +152,7 @@ def test_starved_gpu_advises_larger_batch() -> None:
     assert given.sentence.startswith("The GPU runs out of work between steps")
     assert (given.field, given.value) == ("batch_size", 64)
     assert find_bottleneck(make_profile(devices=GPUS[:1], starved_fraction=0.1)).field == ""
+    assert find_bottleneck(waiting(0.3, devices=GPUS[:1], starved_fraction=0.9)).field != "batch_size"
 
 
 def test_other_programs_advise_fewer_threads() -> None:

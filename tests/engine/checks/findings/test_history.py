@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import pytest
+
 from engine.checks.findings.history import History
-from engine.contract.events import CheckpointSaved, RunFinished, Validation
+from engine.contract.events import CheckpointSaved, ClassMeasures, RunFinished, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.runs.folder import create_run
+from tests.gui.sources.written_runs import make_plan
 
 
 def test_history_keeps_the_best_epoch_and_existing_checkpoints() -> None:
@@ -31,3 +34,22 @@ def test_history_keeps_the_best_epoch_and_existing_checkpoints() -> None:
     (run.path / "checkpoints/best.pt").unlink()
     assert (history.best, history.best_epoch) == ({"top1": 0.2}, 2)
     assert history.checkpoints(run.path) == ("checkpoints/last.pt",)
+
+
+def test_resumed_history_discards_later_results() -> None:
+    def train(number: int, step: int, loss: float) -> StepMetrics:
+        return StepMetrics(
+            epoch=number, step=step, loss=loss, learning_rate=0.1, images_per_second=1.0, data_wait_s=0.0, compute_s=0.0
+        )
+
+    history = History()
+    measures = [ClassMeasures(epoch=number, step=10 * number, measures={}) for number in (1, 2)]
+    for event in (make_plan(), train(1, 10, 1.0), measures[0], train(2, 20, 2.0), measures[1]):
+        history.add(event)
+    history.add(make_plan(from_step=20))
+    assert (list(history.epochs), history.class_measures) == ([1, 2], measures[1])
+    history.add(make_plan(from_step=10))
+    assert (list(history.epochs), history.class_measures) == ([1], None)
+    for event in (train(2, 11, 3.0), train(2, 20, 1.0)):  # the means of one step and of nine
+        history.add(event)
+    assert history.epochs[2].loss == pytest.approx((3.0 + 9 * 1.0) / 10)

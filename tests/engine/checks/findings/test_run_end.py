@@ -39,15 +39,16 @@ def epoch(history: History, number: int, loss: float, accuracy: float | None, me
 
 def find_verdict_on(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
-    outcome: Outcome = "completed", classes: int = 10, every: int = 1, **fields: Any,
+    outcome: Outcome = "completed", classes: int = 10, every: int = 1, val: int = 1000, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
     """Return the verdict on a run of a classifier.
 
     The lists have a value per validated epoch: validation losses, training losses, and validation accuracies (`top1`).
-    Each `every`th epoch is validated. `accuracy` is the training accuracy, and `fields` override fields of the job.
+    Each `every`th epoch is validated, with `val` samples. `accuracy` is the training accuracy, and `fields` override
+    fields of the job.
     """
     history = History()
-    history.add(plan(classes))
+    history.add(plan(classes, val=val))
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
         right = top1[number - 1] if top1 is not None else 1 - loss / 10
         epoch(history, every * number, training, accuracy, {"top1": right, "loss": loss})
@@ -115,6 +116,7 @@ def test_overfitting_advises_unused_regularization(fields: dict[str, Any], chang
     assert found.changes == pytest.approx(changes) if "augmentation" not in changes else found.changes == changes
 
 
+AT_CHANCE = [0.7, 0.69, 0.7, 0.7]
 REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404, 0.403, 0.404]
 TIED = [0.5, 0.6, 0.7, 0.75, 0.76, 0.76, 0.755, 0.76]
 OVERFIT = {"epoch": 4, "best": 0.45, "last": 1.82 / 3, "training_before": 0.3, "training": 0.05}
@@ -142,6 +144,11 @@ LIGHT = {"augmentation": "light"}
         (REST, None, {"top1": [math.nan] * 6 + [0.7, 0.71]}, None),
         ([2.3, 2.6, 3.0, 3.5], [2.0, 1.0, 0.3, 0.1], {"top1": [0.1, 0.11, 0.09, 0.1], "accuracy": 0.98}, ("not_generalized",
          {"training_accuracy": 0.98, "validation_accuracy": 0.11, "chance": 0.1}, {})),
+        # Few samples can't show that a classifier is not better than chance.
+        (AT_CHANCE, None, {"top1": [0.5] * 4, "accuracy": 0.5, "classes": 2, "val": 40}, None),
+        (AT_CHANCE, None, {"top1": [0.1] * 4, "accuracy": 0.3}, ("not_fitted",
+         {"first_loss": 0.7, "last_loss": 0.7, "learning_rate": 0.01}, {"learning_rate": 0.1})),
+        ([2.3, 2.2, 1.9, 1.8], None, {"top1": [0.1] * 4, "accuracy": 0.3}, None),
     ],
 )  # fmt: skip
 def test_verdict_figures_and_changes(
@@ -280,6 +287,8 @@ def test_class_with_few_samples_is_not_weak() -> None:
         (0.01, [2.31, 2.308, 2.306], {"learning_rate": 0.1}),
         (0.01, [2.3, 2.9, 3.4], {"learning_rate": 0.001}),
         (0.01, [2.3, 2.9, 2.29], {"learning_rate": 0.001}),
+        (0.01, [2.3, 2.305, 2.31], {"learning_rate": 0.001}),
+        (0.005, [2.3, 2.9, 3.4], {"learning_rate": 0.001}),
         (0.01, [2.31, 2.308, 2.306, 2.305], {"freeze_epochs": 0}),
     ],
 )
