@@ -13,7 +13,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,18 @@ LOOPBACK = ("127.0.0.1", "::1")
 # Sockets
 
 
-def list_listening_sockets(process: psutil.Process) -> list[Any]:
-    """Return the listening TCP sockets and all UDP sockets of a run."""
-    return [
-        one
-        for one in process.net_connections("inet")
-        if one.type == socket.SOCK_DGRAM or one.status == psutil.CONN_LISTEN
-    ]
+def list_sockets(processes: Iterable[psutil.Process], kind: str) -> list[Any]:
+    """Return the sockets of the processes that still run. `kind` is "inet" or "unix"."""
+    sockets = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a helper process that has ended meanwhile
+            sockets += process.net_connections(kind)
+    return sockets
+
+
+def is_listening(one: Any) -> bool:
+    """Return True for a listening TCP socket, and for any UDP socket."""
+    return bool(one.type == socket.SOCK_DGRAM or one.status == psutil.CONN_LISTEN)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +83,12 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
     run.wait_for_step(2)
     processes = run.processes()
     assert len(processes) >= 1 + cpus
-    inet = [one for process in processes for one in process.net_connections("inet")]
+    inet = list_sockets(processes, "inet")
     is_private = any(line.text == PRIVATE_NETWORK for line in run.list_events(LogLine))
     assert bool(inet) == (cpus > 1 and not is_private), "one rank alone talks to nobody"
     assert {one.laddr.ip for one in inet} | {one.raddr.ip for one in inet if one.raddr} <= set(LOOPBACK)
-    assert any(list_listening_sockets(process) for process in processes) == bool(inet)
-    bound = {Path(one.laddr) for process in processes for one in process.net_connections("unix") if one.laddr}
+    assert any(map(is_listening, inet)) == bool(inet)
+    bound = {Path(one.laddr) for one in list_sockets(processes, "unix") if one.laddr}
     supervisor = run.folder.supervisor()
     assert supervisor is not None
     place = Path(supervisor.endpoint.removeprefix("unix:"))
@@ -107,7 +113,8 @@ def test_loopback_requires_the_complete_token(
     kind, port, token = supervisor.endpoint.split(":")
     assert kind == "tcp"
     assert stat.S_IMODE(run.folder.supervisor_file.stat().st_mode) == 0o600
-    assert [one.laddr.ip for one in list_listening_sockets(psutil.Process(run.pid))] == ["127.0.0.1"]
+    inet = list_sockets([psutil.Process(run.pid)], "inet")
+    assert [one.laddr.ip for one in filter(is_listening, inet)] == ["127.0.0.1"]
     for guess in ("", token[:-1], token[:-1] + "é", token + "x", token.swapcase()):
         with socket.create_connection(("127.0.0.1", int(port))) as guesser:
             guesser.sendall(ENCODE.encode(Hello(token=guess)) + b"\n" + ENCODE.encode(Stop()) + b"\n")
