@@ -71,8 +71,10 @@ def recognize_folder(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("masks",))
 
 
-def report_on(folder: Path) -> DatasetReport:
-    return inspect(str(folder), val_fraction=0.25, seed=0, kinds=("masks",), progress=lambda done, total: None)
+def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
+    return inspect(
+        str(folder), val_fraction=0.25, seed=0, kinds=("masks",), ignored=ignored, progress=lambda done, total: None
+    )
 
 
 def measure_class_fractions(folder: Path) -> dict[str, float]:

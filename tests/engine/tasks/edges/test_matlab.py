@@ -58,7 +58,8 @@ def test_damaged_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     inner, huge = struct.pack("<2i", 2, 3), struct.pack("<2i", 1 << 20, 1 << 20)
     for content, reason in (
         (save(first_drawing=nest(1)).replace(inner, huge), "declares an array of 1048576 x 1048576"),
-        (b"MATLAB" + bytes(121), "not a MATLAB file"),
+        (b"MATLAB" + bytes(121), "it is truncated"),
+        (b"Matrix" + bytes(121), "not a MATLAB file"),
         (save(a=np.zeros((40, 30)))[:-8], "truncated"),
         (save(a=sparse), "declares an array of"),
         (save(a=nest(10)), "nested too deeply"),
