@@ -60,9 +60,12 @@ def test_fold_reuses_only_evaluation_of_last_weights(
 @pytest.mark.parametrize("count", [1, 2, 3, 101])
 def test_cross_validation_trains_each_fold(task: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run, folds = write_run(8, task=task, resume_from="/before.pt"), list[Job]()
-    monkeypatch.setattr(
-        review, "_evaluate_fold", lambda fold, _values: folds.append(fold) or f"folder of {fold.data.fold}"
-    )
+
+    def evaluate_fold(fold: Job, _values: object) -> str:
+        folds.append(fold)
+        return f"folder of {fold.data.fold}"
+
+    monkeypatch.setattr(review, "_evaluate_fold", evaluate_fold)
     if task == "detection" or count not in (2, 3):
         with pytest.raises(CommandError) as error:
             review._cross_validate(run, count, {})
