@@ -95,8 +95,10 @@ def crash_once(request):
 
 def throw(request):
     HOLD.unlink()
-    readers = [thread for thread in threading.enumerate() if thread.name == "batches"]  # validation may have its own by now
-    for reader in readers:
+    for reader in threading.enumerate():
+        # Validation may have its own by now. One that is just starting would die without a trace, and leave its starter waiting.
+        if reader.name != "batches" or not reader.is_alive():
+            continue
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))
 
 
