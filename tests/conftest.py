@@ -133,9 +133,12 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources."""
-    with use_home(tmp_path, monkeypatch) as home:
+def separate_home(tmp_path: Path) -> Iterator[Path]:
+    """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources.
+
+    The test's `monkeypatch` fixture is created later, and so undone before the search for leaks.
+    """
+    with pytest.MonkeyPatch.context() as patch, use_home(tmp_path, patch) as home:
         yield home
 
 

@@ -18,6 +18,7 @@ from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.notes import change_notes
+from engine.runs.queue import list_holders
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import format_state
 from gui.sources.run_reader import PollResult, RunReader
@@ -355,7 +356,7 @@ def test_session_queued_run_names_others_and_stops(
 ) -> None:
     monkeypatch.setattr("gui.sources.run_session._USERS_MS", 50)
     blocking = start_supervised(supervise, "forever")
-    qtbot.waitUntil(lambda: blocking.run.state() == "running")
+    qtbot.waitUntil(lambda: list_holders() == {"cpu": (blocking.run.run_id,)})
     supervised = start_supervised(supervise, "forever 2")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
@@ -373,7 +374,7 @@ def test_session_queued_run_starts_once_devices_are_free(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     blocking = start_supervised(supervise, "forever")
-    qtbot.waitUntil(lambda: blocking.run.state() == "running")
+    qtbot.waitUntil(lambda: list_holders() == {"cpu": (blocking.run.run_id,)})
     store.open(start_supervised(supervise, "train 40").run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     with qtbot.waitSignal(store.finished) as ended:
