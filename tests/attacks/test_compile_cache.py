@@ -15,7 +15,6 @@ from engine.contract.events import Warned
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun
-from tests.support.cases import mark_long_cases
 from tests.support.nobody import NOBODY, run_as_nobody
 
 pytestmark = pytest.mark.attacks
@@ -67,9 +66,9 @@ raise SystemExit(run_reporting(spec, theirs, work))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("does", mark_long_cases(["nothing", "compile"], everyday=["nothing"]))
+@pytest.mark.parametrize("does", ["nothing", "compile"])
 def test_compiler_avoids_prepared_folder_of_another_user(shared_folder: Path, does: str) -> None:
-    """Run a worker that does nothing or, in the long tests, compiles a model.
+    """Run a worker that does nothing or compiles a model.
 
     Without torch's precompiled headers, compiling takes over a minute.
     """

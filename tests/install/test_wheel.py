@@ -68,6 +68,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.mark.long
 def test_installed_wheel_trains_the_sample(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # may lead to the source tree
     footplate = str(environment / "bin/footplate")
     engine, resources, sample = run(tmp_path, str(environment / "bin/python"), "-c", WINDOW).split()
     for path in (engine, resources, sample):

@@ -26,7 +26,8 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     is_defined = read_arcgis_classes(tree.root) is not None
     against = "" if is_defined else "folders of classes in labels, but no esri_model_definition.emd"
-    evidence = f"{len(images):,} images with masks of {len(by_class)} classes in labels"
+    count = len({image for image, _ in pairs})
+    evidence = f"{count:,} images with masks of {len(by_class)} classes in labels"
     return [detect_masks(sample, ("instances",), evidence, against=against)]
 
 

@@ -267,7 +267,7 @@ class ScheduleDiagram(QWidget):
         metrics = painter.fontMetrics()
         x, y = 1.0, plot.bottom() + AXIS_HEIGHT + 4
         entries = [(kind, f"{kind}  {KINDS[kind]}") for kind in KINDS if kind in kinds]
-        for kind, text in [*entries, ("", "idle")]:
+        for kind, text in [*entries, ("", tr("idle"))]:
             swatch = QRectF(x, y, 14, 14)
             if kind:
                 brushes, _text_color = _make_block_fill(kind, color)
