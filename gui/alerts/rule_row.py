@@ -85,8 +85,7 @@ class RuleRow(QWidget):
     def _show_rule(self) -> None:
         """Show the rule in the check box, the summary and the editors, without emitting `edited`."""
         rule = self._rule
-        with QSignalBlocker(self.on):
-            self.on.setChecked(rule.on)
+        self.on.setChecked(rule.on)  # `_change` ignores it, because the rule is already stored
         text = describe_rule(rule) if rule.on else tr("off · {rule}").format(rule=describe_rule(rule))
         self.summary.setText(text)
         self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")

@@ -266,5 +266,5 @@ def _split_line(x: float, rect: QRectF, labels: list[QRectF]) -> list[QLineF]:
     for label in sorted(labels, key=QRectF.top):
         if label.top() > top:
             sections.append(QLineF(x, top, x, label.top() - 1))
-        top = max(top, label.bottom())
+        top = label.bottom()
     return [*sections, QLineF(x, top, x, rect.bottom())]

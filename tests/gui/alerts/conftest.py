@@ -21,7 +21,8 @@ START = 1_700_000_000.0
 class AlertsRecorder(QObject):
     """Holder of an `Alerts` object with a simulated clock, and a record of the signals that the object emits.
 
-    `now` is the current time of the simulated clock, and the time of the last snapshot.
+    `now` is the current time of the simulated clock, and the time of the last snapshot. `shown` are the active alerts at
+    the last change that was reported.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,6 +33,8 @@ class AlertsRecorder(QObject):
         self.cleared: list[Alert] = []
         self.alerts.raised.connect(self.raised.append)
         self.alerts.cleared.connect(self.cleared.append)
+        self.shown: tuple[Alert, ...] = ()
+        self.alerts.changed.connect(self._on_changed)
 
     def feed(
         self,
@@ -58,8 +61,11 @@ class AlertsRecorder(QObject):
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of all active alerts."""
-        return [alert.kind for alert in self.alerts.active_alerts]
+        """Kinds of all active alerts at the last change that was reported."""
+        return [alert.kind for alert in self.shown]
+
+    def _on_changed(self) -> None:
+        self.shown = self.alerts.active_alerts
 
 
 @pytest.fixture

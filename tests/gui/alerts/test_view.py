@@ -17,7 +17,9 @@ from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, describe_rule
 from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
 from gui.alerts.watcher import Alerts
+from gui.format import clock
 from gui.style import theme
+from gui.widgets.labels import IconLabel
 from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 from tests.support.widgets import ShowWidget, find_button, is_right_of, join_visible_texts
@@ -58,7 +60,11 @@ def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: Alerts
     assert banner.isVisible()
     assert banner.text() == "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."
     watched.feed(gpu(0, temperature_c=93.0, slowdown_c=90.0, xids=(Xid(START, 79),)))
-    assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. (1 more)"
+    sentence = "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus."
+    assert banner.text() == f"{sentence} (1 more)"
+    assert banner.label.accessibleName() == f"Alert: {banner.text()}"
+    assert banner.label.toolTip().splitlines() == [sentence, "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."]
+    assert banner.findChild(IconLabel).accessibleName() == "Error"
 
 
 def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: AlertsRecorder) -> None:
@@ -85,10 +91,28 @@ def test_card_of_active_alert(view: AlertsView, watched: AlertsRecorder, qtbot: 
     qtbot.waitUntil(card.isVisible)
     for text in ("GPU 1 · Temperature", "93 °C, at or above 90 °C", KINDS["temperature"].remedy):
         assert text in join_visible_texts(card)
+    assert "acknowledged" not in join_visible_texts(card)
+    assert "No active alerts" not in join_visible_texts(view)
     card.acknowledge.click()
     assert card.acknowledge.isHidden()
+    assert f"since {clock(START + 1)} · acknowledged" in join_visible_texts(card)
+    watched.feed(gpu(0, temperature_c=93.0, slowdown_c=90.0, xids=(Xid(START, 79),)))
+    qtbot.waitUntil(lambda: sorted(view.findChildren(AlertCard), key=AlertCard.y)[1] is card)
+    assert view.acknowledge_all.isEnabled()
+    view.acknowledge_all.click()
+    assert not view.acknowledge_all.isEnabled()
     watched.set("temperature", on=False)
     qtbot.waitUntil(lambda: view.findChildren(AlertCard) == [])
+
+
+def test_earlier_alerts_are_shown(show_widget: ShowWidget, watched: AlertsRecorder) -> None:
+    watched.feed(hot(), seconds=11)
+    view = show_widget(AlertsView(watched.alerts), 1100, 800)
+    assert AlertBanner(watched.alerts, view).isVisible()
+    assert len(view.findChildren(AlertCard)) == 1
+    assert join_visible_texts(view).count("1 alert") == 2
+    view.rows["temperature"].fold.click()
+    assert "GPU 1" in [box.text() for box in view.rows["temperature"].findChildren(QCheckBox)]
 
 
 def test_history_table(view: AlertsView, watched: AlertsRecorder) -> None:
@@ -137,6 +161,8 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: AlertsRecorder
     assert watched.alerts.rules == DEFAULTS
     watched.set("xid", on=False)  # a change of another rule keeps typed text
     assert line.text() == "hot"
+    watched.set("memory", threshold=90.0)
+    assert (line.text(), line.property("severity")) == ("90", "")
 
 
 def test_rule_editors_show_minutes_and_later_devices(
@@ -199,8 +225,9 @@ def test_rule_row_keyboard(view: AlertsView, watched: AlertsRecorder, qtbot: QtB
     view.rows["idle"].on.click()
     assert [name for name, each in view.rows.items() if each.reset.isVisible()] == ["power", "idle"]
     row.fold.setFocus()
-    qtbot.keyClick(row.fold, Qt.Key.Key_Space)
-    assert row.editors.isVisible()
+    for is_open in (True, False):
+        qtbot.keyClick(row.fold, Qt.Key.Key_Space)
+        assert row.editors.isVisible() == is_open
 
 
 def test_view_shows_messages_and_test_result(view: AlertsView, watched: AlertsRecorder) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Ecc, Gpu, RetiredMemory, Xid
-from gui.alerts.rules import DEFAULTS
+from gui.alerts.rules import DEFAULTS, KINDS
 from gui.alerts.watcher import CALM_S, CAPACITY, GAP_S, Alerts
 from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
@@ -53,6 +53,7 @@ def test_value_near_threshold_is_one_alert(watched: AlertsRecorder) -> None:
         watched.feed(make_hot_gpu(89), seconds=3)
         watched.feed(make_hot_gpu(91), seconds=1)
     watched.feed(make_hot_gpu(88), seconds=60)  # within the margin of three degrees
+    assert [alert.text for alert in watched.alerts.history] == [alert.text for alert in watched.raised]
     assert len(watched.raised) == 1
     assert watched.cleared == []
 
@@ -139,7 +140,12 @@ def test_xid_alert_until_acknowledged(watched: AlertsRecorder) -> None:
     assert watched.kinds == ["xid"]
     watched.alerts.acknowledge(alert.number)
     assert watched.kinds == []
-    assert [(ended.number, ended.acknowledged) for ended in watched.cleared] == [(alert.number, True)]
+    watched.feed(gpu(0, xids=(Xid(START, 79), Xid(START + 9000, 79))))  # the clock of the driver is ahead
+    watched.alerts.acknowledge_all()
+    assert [(ended.number, ended.acknowledged, ended.ended) for ended in watched.cleared] == [
+        (alert.number, True, START + 601),
+        (alert.number + 1, True, START + 9000),
+    ]
 
 
 def test_repeated_xid_is_counted(watched: AlertsRecorder) -> None:
@@ -150,8 +156,7 @@ def test_repeated_xid_is_counted(watched: AlertsRecorder) -> None:
         ("Xid error", "warning"),
         ("Xid error, 2 times", "error"),
     ]
-    assert len(watched.alerts.active_alerts) == 1
-    assert watched.alerts.active_alerts[0].text.startswith("Xid 94")
+    assert [alert.text[:6] for alert in watched.shown] == ["Xid 94"]
     watched.feed(gpu(0, xids=(first, second, Xid(START + 6, 13))))
     assert watched.raised[-1].severity == "error"
 
@@ -175,15 +180,17 @@ def test_lost_gpu_alert_ends_on_return(watched: AlertsRecorder) -> None:
     assert [(alert.kind, alert.device) for alert in watched.alerts.active_alerts] == [("lost", UUIDS[0])]
     watched.feed(gpu(0), gpu(1), seconds=CALM)
     assert watched.kinds == []
+    watched.feed(gpu(0), gpu(1, lost=True))
+    assert ["can no longer" in alert.text for alert in watched.raised] == [True, False]
 
 
 def test_silent_nvml_alert(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
-    assert watched.alerts.active_alerts[0].text == "NVML has not answered for 40 s."
+    assert watched.shown[0].text == "NVML has not answered for 40 s."
     watched.feed(status="not_answering", message="NVML has not answered for 41 s.")
-    assert watched.alerts.active_alerts[0].text == "NVML has not answered for 41 s."
+    assert watched.shown[0].text == "NVML has not answered for 41 s."
     watched.feed(make_hot_gpu(60), seconds=CALM)
     assert watched.kinds == []
 
@@ -194,6 +201,11 @@ def test_missing_driver_alert_needs_earlier_gpu(watched: AlertsRecorder) -> None
     watched.feed(gpu(0))
     watched.feed(seconds=20, status="version_mismatch", message="The driver was upgraded.")
     assert [alert.text for alert in watched.raised] == ["The driver was upgraded."]
+    watched.feed(seconds=20, status="error", message="It failed.", host="box")
+    assert [alert.host for alert in watched.raised] == ["", "box"]
+    watched.set("not_answering", on=False)
+    watched.feed(seconds=20, status="error", message="It failed.", host="tower")
+    assert watched.kinds == []
 
 
 def test_silent_host_alert(watched: AlertsRecorder) -> None:
@@ -204,8 +216,17 @@ def test_silent_host_alert(watched: AlertsRecorder) -> None:
     watched.alerts.set_connection_error("box", "The connection was refused.")
     assert [(alert.title, alert.text) for alert in watched.raised] == [("box", "The connection was refused.")]
     watched.alerts.set_connection_error("box", "")
+    solved = watched.now
+    watched.now += 5
     watched.feed(gpu(0), host="box", seconds=CALM)
     assert watched.kinds == []
+    assert watched.cleared[0].ended == solved
+    for host in ("box", "tower", "rack"):
+        watched.alerts.set_connection_error(host, "The connection was refused.")
+    watched.feed(gpu(0), host="box")
+    watched.alerts.forget_host("tower")
+    watched.set("not_answering", for_s=0.0)
+    assert [alert.host for alert in watched.alerts.active_alerts] == ["rack"]
 
 
 def test_silent_host_alert_by_timer(watched: AlertsRecorder, qtbot: QtBot) -> None:
@@ -224,9 +245,19 @@ def test_hosts_are_evaluated_separately(watched: AlertsRecorder) -> None:
     assert [(alert.host, alert.device, alert.title) for alert in watched.raised] == [
         ("box", f"box:{UUIDS[0]}", "box: GPU 1")
     ]
+    watched.feed(gpu(0), gpu(1, xids=(Xid(START, 79),)), host="box")
+    watched.feed(gpu(0))
+    changes: list[dict[str, str]] = []
+    watched.alerts.changed.connect(lambda: changes.append({**watched.alerts.devices}))
     watched.alerts.forget_host("box")
     assert watched.kinds == []
-    assert watched.alerts.devices == {}
+    assert watched.alerts.devices == changes[-1] == {UUIDS[0]: "GPU 1"}
+    watched.alerts.forget_host("")
+    assert watched.alerts.devices == {UUIDS[0]: "GPU 1"}
+    watched.feed(seconds=20, status="no_library", host="box")
+    assert watched.kinds == []
+    watched.feed(gpu(1, xids=(Xid(START, 79),)), host="box")
+    assert watched.kinds == ["xid"]
 
 
 def test_devices_follow_the_numbers_of_gpus(watched: AlertsRecorder) -> None:
@@ -244,9 +275,12 @@ def test_rule_covers_chosen_devices(watched: AlertsRecorder) -> None:
 
 
 def test_changed_rule_is_evaluated_again(watched: AlertsRecorder) -> None:
+    emitted: list[None] = []
+    watched.alerts.rules_changed.connect(lambda: emitted.append(None))
     watched.feed(make_hot_gpu(), seconds=11)
-    watched.set("temperature", threshold=95.0)
-    assert watched.kinds == []
+    for _ in range(2):
+        watched.set("temperature", threshold=95.0)
+        assert (watched.kinds, len(emitted)) == ([], 1)
     watched.feed(make_hot_gpu(), seconds=30)
     assert len(watched.raised) == 1
     watched.set("temperature", threshold=None)
@@ -274,6 +308,17 @@ def test_time_gap_restarts_condition(watched: AlertsRecorder, jump_s: float) -> 
     assert watched.raised == []
     watched.feed(make_hot_gpu())
     assert watched.kinds == ["temperature"]
+    watched.feed(make_hot_gpu(60), seconds=5)
+    watched.now += jump_s
+    watched.feed(make_hot_gpu(60), seconds=int(CALM_S))
+    assert watched.kinds == ["temperature"]
+
+
+def test_longest_pause_restarts_no_condition(watched: AlertsRecorder) -> None:
+    watched.feed(make_hot_gpu(), seconds=3)
+    watched.now += GAP_S - 1
+    watched.feed(make_hot_gpu())
+    assert watched.kinds == ["temperature"]
 
 
 def test_gap_of_another_host_restarts_no_condition(watched: AlertsRecorder) -> None:
@@ -287,11 +332,21 @@ def test_gap_of_another_host_restarts_no_condition(watched: AlertsRecorder) -> N
 
 def test_acknowledged_alert_stays_active(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=11)
-    watched.alerts.acknowledge_all()
+    (alert,) = watched.raised
+    changes: list[bool] = []
+    watched.alerts.changed.connect(lambda: changes.append(watched.alerts.history[0].acknowledged))
+    for number in (alert.number, alert.number, 999):
+        watched.alerts.acknowledge(number)
+    assert changes == [True]
     watched.feed(make_hot_gpu(), seconds=60)
     assert watched.kinds == ["temperature"]
     assert watched.alerts.unacknowledged == ()
     assert len(watched.raised) == 1
+    watched.feed(make_hot_gpu(60), seconds=CALM)
+    watched.feed(make_hot_gpu(), seconds=11)
+    watched.feed(make_hot_gpu(60), seconds=CALM)
+    watched.alerts.acknowledge(watched.raised[1].number)
+    assert [ended.acknowledged for ended in watched.alerts.history] == [False, True]
 
 
 def test_active_alerts_order(watched: AlertsRecorder) -> None:
@@ -339,9 +394,14 @@ def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) 
 
 def test_hot_and_throttled_gpu_warns_twice_but_not_of_power(watched: AlertsRecorder) -> None:
     watched.set("power", on=True)
-    watched.feed(make_hot_gpu(throttled=("thermal",), power_w=701.0, power_limit_w=700.0), seconds=70)
+    watched.feed(
+        make_hot_gpu(throttled=("thermal",), power_w=701.0, power_limit_w=700.0), seconds=70, holding={UUIDS[0]: "run"}
+    )
     assert set(watched.kinds) == {"temperature", "throttled", "power"}
-    assert len(watched.alerts.device_warnings[UUIDS[0]]) == 2
+    assert [problem.remedy for problem in watched.alerts.device_warnings[UUIDS[0]]] == [
+        KINDS["temperature"].remedy,
+        KINDS["throttled"].remedy,
+    ]
 
 
 @pytest.mark.parametrize(("holding", "warned"), [({}, True), ({UUIDS[0]: "run"}, False)])

@@ -57,8 +57,9 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     runs = (make_run(40), make_run(60), make_run(20))
     page = show(*runs, runs[0])
     assert page.run_ids == [run.run_id for run in runs]
-    titles = ["Training loss", "Validation loss", "Training accuracy", "Validation top-1 accuracy"]
-    assert [plot.title for plot in page.curves.ordered_plots][:4] == titles
+    titles = [plot.title for plot in page.curves.ordered_plots]
+    assert titles[:4] == ["Training loss", "Validation loss", "Training accuracy", "Validation top-1 accuracy"]
+    assert titles[-2:] == ["Speed", "Learning rate"]
     styles = {
         key: plot._lines["1"].style for key, plot in page.curves.plots.items() if plot in page.curves.ordered_plots
     }
@@ -71,8 +72,9 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     assert count_points(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)
     page.controls.axis.setCurrentIndex(1)
-    assert page.curves.group.extent == (0, 4)
+    assert (page.curves.group.axis, page.curves.group.extent) == ("epochs", (0, 4))
     page.controls.axis.setCurrentIndex(2)
+    assert page.curves.group.axis == "elapsed"
     assert page.curves.group.extent == (0, pytest.approx(6.0, abs=1e-3))
 
 
@@ -100,9 +102,18 @@ def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
     assert len({page.curves.plots["loss"]._lines[str(n)].style.color() for n in range(1, 9)}) == 8
 
 
-def test_curve_controls_apply_to_later_runs(show: Callable[..., ComparePage]) -> None:
-    page = show(make_run(40), make_run(40))
+def test_curve_controls_apply_to_later_runs(page: ComparePage, show: Callable[..., ComparePage]) -> None:
+    page.controls.log_scale.setChecked(True)
+    show(make_run(40), make_run(40))
+    assert page.curves.plots["loss"]._log
+    assert page.curves.plots["validation/loss"]._log
+    page.controls.log_scale.setChecked(False)
+    assert not page.curves.plots["validation/loss"]._log
     page.controls.smoothing.setValue(90)
+    line = page.curves.plots["loss"]._lines["1"]
+    assert not (line.smoothed == line.y).all()
+    line = page.curves.plots["validation/loss"]._lines["1"]
+    assert (line.smoothed == line.y).all(), "validations aren't smoothed"
     page.legend.boxes[0].setChecked(False)
     page.legend.boxes[0].setChecked(True)
     line = page.curves.plots["loss"]._lines["1"]
@@ -147,7 +158,10 @@ def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) 
     silent.events_file.unlink()
     page = show(make_run(40), silent)
     assert count_points(page, "loss") == {"1": 40}
-    assert any(row.title == "Model" and row.texts[1] == "ViT-B/16" for row in page.model.rows)
+    texts = {row.title: row.texts for row in page.model.rows if row.texts}
+    assert (texts["Model"][1], texts["Steps"][1]) == ("ViT-B/16", "–")
+    page.controls.axis.setCurrentIndex(1)
+    assert count_points(page, "loss") == {"1": 40}
 
 
 def add_metric(event: AnyEvent) -> None:
@@ -254,8 +268,10 @@ def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
     assert "r&d" not in join_visible_texts(page.curves)
+    assert "identical" not in page.model.rows[-1].title
     page.show_runs([])
     assert not page.controls.save.isEnabled()
+    assert page.model.rowCount() == 0
 
 
 def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+
 import numpy as np
 import pytest
+from PySide6.QtCore import QObject
+from pytestqt.qtbot import QtBot
 
 from engine.contract.catalogue import Measure
 from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, StepMetrics, Validation
+from engine.contract.job import FIELDS
 from gui import titles
-from gui.compare.compared_run import ComparedRun
+from gui.compare.compared_run import ComparedRun, LogLoader
 from gui.compare.comparison import Row, create_rows
 from tests.engine.contract.test_options import create_catalogue
 from tests.gui.compare.runs import Change, load_run, make_accuracy_change, make_power_change, make_run
@@ -45,13 +51,19 @@ def start_clock(event: AnyEvent) -> None:
 def test_energy_integrates_power_without_gaps() -> None:
     run = make_run(4, None, start_clock)
     with run.events_file.open("ab") as stream:
-        stream.write(make_power_log((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0)))
-    # 300 J until second 2, 400 J until second 4, a gap of an hour, 300 J in the last second
-    assert load_run(run).energy_wh == pytest.approx(3 * (300 + 400 + 300) / 3600)
+        stream.write(
+            make_power_log((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0), (3615, 400.0))
+        )
+    # 300 J until second 2, 400 J until second 4, a gap of an hour, 300 J in a second, 4000 J in the last ten
+    assert load_run(run).energy_wh == pytest.approx(3 * (300 + 400 + 300 + 4000) / 3600)
 
 
 def test_energy_is_unknown_without_power() -> None:
-    assert load_run(make_run()).energy_wh is None
+    run = make_run(4, None, start_clock)
+    with run.events_file.open("ab") as stream:
+        stream.write(make_power_log((0, 100.0)))
+    assert load_run(make_run()).energy_wh is load_run(run).energy_wh is None
+    assert row(create_rows([load_run(make_run(change=make_power_change(0.0)))]), "Energy").texts == ("0.00 Wh",)
 
 
 def test_best_metric_is_best_of_all_validations() -> None:
@@ -80,6 +92,21 @@ def test_x_of_epochs_has_fractions() -> None:
     run = load_run(make_run(40))
     np.testing.assert_allclose(run.compute_x(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
     np.testing.assert_allclose(run.compute_x(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
+
+
+def test_loader_discards_results_of_earlier_requests(qtbot: QtBot) -> None:
+    parent, read, completed = QObject(), [], []
+    loader = LogLoader(parent)
+    loader.read.connect(lambda run: read.append((run.series, run.summary.run_id)))
+    loader.complete.connect(lambda: completed.append(loader.running))
+    first, second = make_run(4), make_run(4)
+    loader.start([(0, first), (1, second)])
+    (thread,) = (each for each in threading.enumerate() if each.name == "compared runs")
+    thread.join()
+    loader.start([(0, second)])
+    assert loader.running
+    qtbot.waitUntil(lambda: bool(completed))
+    assert (read, completed) == ([(0, second.run_id)], [False])
 
 
 def test_rows_mark_best_values() -> None:
@@ -154,6 +181,7 @@ def test_rows_compare_duration_of_completed_runs_only() -> None:
     table = create_rows(runs)
     assert row(table, "Duration").best == {1}
     assert row(table, "Energy").best == {1}
+    assert row(table, "Steps").texts == ("10 of 8", "40 of 40", "80 of 80")
     assert row(table, "State").texts == ("Stopped", "Completed", "Completed")
 
 
@@ -176,20 +204,27 @@ def test_rows_show_differing_fields_as_in_form() -> None:
 
 
 def test_rows_show_field_that_differs_in_third_run() -> None:
-    table = create_rows([load_run(make_run(batch_size=size), index) for index, size in enumerate((32, 32, 64))])
+    changes = ({}, {}, {"batch_size": 64, "dataset": "/data/other", "best_by": "loss"})
+    runs = [load_run(make_run(**fields), index) for index, fields in enumerate(changes)]
+    table = create_rows(runs)
     assert row(table, "Batch size").texts == ("32", "32", "64")
+    assert (row(table, "Batch size").help, row(table, "Batch size").tips) == (FIELDS["batch_size"].help, ("",) * 3)
+    assert row(table, "Dataset folder").tips == ("/data/flowers", "/data/flowers", "/data/other")
+    assert row(table, FIELDS["best_by"].label).texts[2] == "Validation loss"
+    unknown = create_rows([dataclasses.replace(runs[0], job=None), runs[1]])
+    assert row(unknown, "Batch size").texts == ("–", "32")
 
 
 def test_rows_show_differing_options_with_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(titles, "load_catalogue", create_catalogue)
-    wide = make_run(model="narrow", options={"width": 64, "gone": "a"})
+    wide = make_run(model="narrow", options={"width": 64, "gone": 0})
     table = create_rows(
         [load_run(wide), load_run(make_run(model="narrow"), 1), load_run(make_run(model="resnet18"), 2)]
     )
     assert row(table, "Width").texts == ("64", "8", "–")
-    assert row(table, "gone").texts == ("a", "–", "–")
+    assert row(table, "gone").texts == ("0", "–", "–")
     assert [each.title for each in create_rows([load_run(wide), load_run(wide, 1)])][-1] == "The jobs are identical"
 
 

@@ -6,8 +6,8 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QRectF
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF
+from PySide6.QtGui import QColor, QImage, QPaintEvent, QRegion
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -15,6 +15,7 @@ from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
+from gui.style import theme
 from tests.support.plots import get_vertical_range
 
 RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
@@ -105,6 +106,38 @@ def test_crosshair_is_drawn_in_every_plot(two: TwoPlots) -> None:
     assert [two.image(0), two.image(1)] == images
 
 
+def test_plot_repaints_after_changes(two: TwoPlots, qtbot: QtBot) -> None:
+    view = two.plots[0]._view
+    axes = [view.mapFromScene(axis.sceneBoundingRect()).boundingRect() for axis in (view.bottom_axis, view.left_axis)]
+    painted: list[QRegion] = []
+
+    class Watcher(QObject):
+        def eventFilter(self, _watched: QObject, event: QEvent) -> bool:  # noqa: N802
+            if isinstance(event, QPaintEvent):
+                painted.append(event.region())
+            return False
+
+    watcher = Watcher()
+    view.viewport().installEventFilter(watcher)
+    colors = [BLUE]
+    inside = view.mapFromScene(view.box.sceneBoundingRect()).boundingRect().center()
+    for change, area in (
+        (lambda: two.group.set_cursor(49.5), QRect(inside, inside)),
+        (lambda: two.group.set_marks([Mark(49.5, "", lambda: colors[0])]), QRect(inside, inside)),
+        (lambda: view.box.set_x_range(40, 60), axes[0]),
+        (lambda: view.box.set_y_range(40, 60), axes[1]),
+        (lambda: two.plots[0].show_line("line", False), QRect(inside, inside)),
+    ):
+        two.redraw()
+        QApplication.processEvents()
+        painted.clear()
+        change()
+        qtbot.waitUntil(lambda area=area: any(region.intersects(area) for region in painted))
+    colors[0] = GREEN
+    theme.notifier.changed.emit()
+    assert find_columns(two.image(), GREEN)
+
+
 def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
     group = PlotGroup("elapsed")
     plot = LinePlot("Temperature", group)
@@ -134,6 +167,15 @@ def test_marks_are_in_every_plot(two: TwoPlots) -> None:
             box = plot._view.box
             target = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(place), 0)).x()
             assert abs(column - target) <= 1.5
+            left, right, *_rows = find_extent(image, color)
+            assert (right - left > 20) == (number == 0)  # only the upper plot has labels
+    before = find_columns(two.image(), GREEN)
+    two.group.show_range(20, 60)
+    two.redraw()
+    zoomed = find_columns(two.image(), GREEN)
+    two.window.resize(500, 500)
+    assert len(before) == len(zoomed) == len(find_columns(two.image(), GREEN)) == 1
+    assert before > zoomed > find_columns(two.image(), GREEN)
     two.group.set_marks([])
     two.redraw()
     assert find_columns(two.image(), GREEN) == []
@@ -172,6 +214,8 @@ def test_label_of_highest_threshold_is_above_its_line(two: TwoPlots) -> None:
         (Mark(50, "flowers started", lambda: GREEN), 1),
         (Mark(50, "flowers: completed", lambda: GREEN, ends=True), -1),
         (Mark(58, "flowers started", lambda: GREEN), -1),
+        (Mark(42, "flowers: completed", lambda: GREEN, ends=True), 1),
+        (Mark(50, 200 * "x", lambda: GREEN), -1),
     ],
 )
 def test_mark_has_its_label_at_its_side_within_the_plot(two: TwoPlots, mark: Mark, side: int) -> None:
@@ -245,7 +289,7 @@ def test_no_line_crosses_a_label(two: TwoPlots) -> None:
 def test_mark_splits_at_label_of_threshold(two: TwoPlots) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(50, "slows down", lambda: RED)])
-    two.group.set_marks([Mark(2, "", lambda: GREEN)])
+    two.group.set_marks([Mark(1, "started", lambda: BLUE), Mark(2, "", lambda: GREEN)])
     two.redraw()
     image, box = two.image(), plot._view.box
     (column,) = find_columns(image, GREEN)
@@ -253,11 +297,14 @@ def test_mark_splits_at_label_of_threshold(two: TwoPlots) -> None:
     green = QColor(GREEN).rgb()
     assert not any(image.pixel(column, threshold - offset) == green for offset in range(3, 12))
     assert image.pixel(column, threshold + 5) == green
-    assert image.pixel(column, int(box.sceneBoundingRect().top()) + 20) == green
+    top = int(box.sceneBoundingRect().top())
+    assert not any(image.pixel(column, top + offset) == green for offset in range(2, 12))
+    assert image.pixel(column, top + 20) == green
 
 
 def test_mark_tool_tip(two: TwoPlots, qtbot: QtBot) -> None:
     two.group.set_marks([Mark(10, "before", lambda: RED), Mark(30, "flowers started", lambda: GREEN)])
+    two.group.show_range(20, 60)
     two.redraw()
     view = two.plots[1]._view
     on = view.mapFromScene(view.box.mapToScene(view.box.x_to_pixel(30), view.box.y_to_pixel(50)))
@@ -270,7 +317,9 @@ def test_mark_tool_tip(two: TwoPlots, qtbot: QtBot) -> None:
         return view.toolTip()
 
     qtbot.waitUntil(lambda: reads_at(on) == "flowers started")
+    assert two.group.cursor == pytest.approx(30, abs=0.1)
     qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "")
+    qtbot.waitUntil(lambda: reads_at(QPoint(on.x(), view.height() - 5)) == "" and two.group.cursor is None)
 
 
 def test_line_scale_and_format(two: TwoPlots) -> None:

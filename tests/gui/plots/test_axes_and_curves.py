@@ -49,6 +49,7 @@ def test_log_ticks_are_round(low: float, length: float, limit: float) -> None:
     assert ticks == sorted(set(ticks))
     assert all(low <= tick <= low + length for tick in ticks)
     assert all(after - before >= length / limit * 0.99 for before, after in pairwise(ticks))
+    assert compute_log_ticks(0, 2, 3) == [0, 1, 2]
     for tick in ticks:
         mantissa = 10 ** (tick - math.floor(tick + 1e-9))
         assert math.isclose(mantissa, round(mantissa), rel_tol=1e-6)
@@ -73,8 +74,15 @@ def test_count_axis_has_integer_labels(qapp: QApplication) -> None:
 
 def test_axis_steps_are_round(qapp: QApplication) -> None:
     assert BottomAxis(ViewBox(), PlotGroup("epochs")).compute_spacing(0.0, 90.0, 700.0) == (20, 0)
+    assert BottomAxis(ViewBox(), PlotGroup("epochs")).format_labels([1.25], 0.25) == ["1.25"]
+    assert BottomAxis(ViewBox(), PlotGroup("elapsed")).compute_spacing(0.0, 525.0, 700.0) == (60, 0)
     assert BottomAxis(ViewBox(), PlotGroup("elapsed")).compute_spacing(0.0, 3e8, 700.0) == (14 * 30 * 86_400, 0)
-    assert [compute_round_ticks(highest, 5) for highest in (0.0, 10.0, 11.0)] == [[0], [0, 2, 4, 6, 8, 10], [0, 5, 10]]
+    assert [compute_round_ticks(highest, 5) for highest in (0.0, 0.3, 10.0, 11.0)] == [
+        [0],
+        [0, 0.1, 0.2, 0.3],
+        [0, 2, 4, 6, 8, 10],
+        [0, 5, 10],
+    ]
 
 
 def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
@@ -110,6 +118,7 @@ def test_clock_axis_follows_local_days(qapp: QApplication) -> None:
     labels = axis.format_labels(ticks, step)
     assert len(set(labels)) == len(labels)
     assert [label for label in labels if ":" not in label] == ["16 Nov"]
+    assert axis.format_labels([72_985.0, 73_045.0], 60.0) == ["16 Nov", "00:01"]
     assert axis.format_labels([0.0, 86_400.0], 86_400.0) == ["15 Nov", "16 Nov"]
 
 
@@ -141,6 +150,7 @@ def test_axis_labels_are_inside_the_view(styled: QApplication, qtbot: QtBot, per
                 place = axis.mapRectToScene(rect)
                 corners.add(place.right())
                 assert view.sceneRect().contains(place), (end, place)
+                assert not view.box.sceneBoundingRect().contains(place.center())
     assert max(corners) > view.width() - 4 * percent / 100
 
 
@@ -192,6 +202,33 @@ def test_bottom_axis_follows_unit(styled: QApplication, qtbot: QtBot) -> None:
     plot.group.axis = "count"
     plot.redraw()
     assert plot.grab().toImage() != as_time
+    before = plot._view.bottom_axis.label_rects()
+    plot.group.show_range(50, plot.group.range[1])
+    plot.redraw()
+    plot.grab()
+    assert plot._view.bottom_axis.label_rects() != before
+
+
+def test_axes_have_grid_edge_and_labels(styled: QApplication, qtbot: QtBot) -> None:
+    plot = show_plot(LinePlot("Loss", PlotGroup("elapsed"), low=0.0, high=100.0), qtbot, 220)
+    view, box, scheme = plot._view, plot._view.box, theme.colors()
+    image = view.grab().toImage()
+    near_corner = [
+        image.pixelColor(view.mapFromScene(box.mapToScene(30, box.height + row))).name() for row in (-1, 0, 1)
+    ]
+    assert scheme.border in near_corner
+    grid = {image.pixelColor(view.mapFromScene(box.mapToScene(column, 12))).name() for column in range(int(box.width))}
+    assert scheme.grid in grid
+    plot.set_log(True)
+    plot.redraw()
+    plot.grab()
+    assert {"1", "10", "100"} <= {text.text() for _corner, text in view.left_axis._texts}
+    (rect, *_) = view.bottom_axis.label_rects()
+    place = view.mapFromScene(view.bottom_axis.mapRectToScene(rect)).boundingRect()
+    label = view.grab(place).toImage()
+    shades = [label.pixelColor(x, y) for x in range(label.width()) for y in range(label.height())]
+    farthest = max(shades, key=lambda shade: abs(shade.lightness() - QColor(scheme.panel).lightness()))
+    assert abs(farthest.lightness() - QColor(scheme.muted).lightness()) < 40
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (0.0, None)])

@@ -8,15 +8,17 @@ from itertools import cycle
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent
+from PySide6.QtGui import QColor, QContextMenuEvent, QImage, QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.qtbot import QtBot
+from shiboken6 import delete
 
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.style import theme
 from gui.widgets.labels import RichLabel
+from tests.support.painted import describe_painting
 from tests.support.plots import get_horizontal_range, get_vertical_range
 from tests.support.widgets import ShowWidget, scroll
 
@@ -131,7 +133,8 @@ def test_plot_crosshair_follows_pointer(screen: PlotOnScreen) -> None:
 
 
 def test_group_range_after_each_change() -> None:
-    group, following, moved = PlotGroup("elapsed", span=100), [], []
+    group, following, moved, ranges = PlotGroup("elapsed", span=100), [], [], []
+    group.range_changed.connect(lambda: ranges.append(group.range))
     group.following_changed.connect(following.append)
     group.cursor_changed.connect(lambda: moved.append(group.cursor))
     for act, expected in (
@@ -153,11 +156,19 @@ def test_group_range_after_each_change() -> None:
         (lambda: group.set_span(None), (0, 624)),
         (lambda: group.set_extent(0, 610), (0, 624)),
         (lambda: group.set_extent(0, 700), (0, 728)),
+        (lambda: group.show_range(0, 750), (0, 750)),
+        (group.follow, (0, 728)),
         (lambda: group.set_axis("count"), (0, 728)),
+        (lambda: group.set_extent(0, 300), (0, 312)),
+        (lambda: group.set_cursor(0), (0, 312)),
+        (lambda: group.zoom(0.5), (0, 156)),
+        (lambda: group.zoom(0), (0 - 0.015, 0.015)),
     ):
         act()
         assert group.range == pytest.approx(expected)
-    assert (following, moved) == ([False, True] * 2, [420, 10, None])
+        assert ranges[-1] == group.range
+    assert (following, moved) == ([False, True] * 3 + [False], [420, 10, None, 0])
+    assert ranges.count((0, 728)) == 3
     group.set_extent(9, 3)
     assert group.extent == (9, 9)
 
@@ -217,7 +228,7 @@ def test_plot_keys_move_the_range_and_the_crosshair(screen: PlotOnScreen) -> Non
     screen.group.show_range(400, 600)
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Left)
     assert screen.group.cursor == 600
-    for cursor, value in ((1.4, "0.5"), (1.6, "0.3333")):
+    for cursor, value in ((1.4, "0.5"), (1.5, "0.3333"), (1.6, "0.3333")):
         screen.group.set_cursor(cursor)
         assert screen.plot.read("train") == value
     for is_accepted in (True, False):
@@ -245,8 +256,18 @@ def test_plot_crosshair_by_keyboard(screen: PlotOnScreen) -> None:
     assert "1:30" in screen.values
     assert "9" in screen.values
     assert screen.plot.describe() == "Latest: training 9.9. At 1:30: training 9"
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Right)
+    assert screen.group.cursor == 91
+    for cursor, key in ((99, Qt.Key.Key_Right), (0, Qt.Key.Key_Left)):
+        screen.group.set_cursor(cursor)
+        screen.qtbot.keyClick(screen.plot, key)
+        assert screen.group.cursor == cursor
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Escape)
     assert screen.group.cursor is None
+    screen.data(100_000)
+    for _ in range(2):
+        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Left)
+    assert screen.group.cursor < 99_999 - 100, "steps are at least a pixel wide"
 
 
 @pytest.mark.parametrize("edges", [{}, {"low": 0.0, "high": 110.0}])
@@ -257,6 +278,7 @@ def test_plot_log_axis_drops_nonpositive(styled: QApplication, qtbot: QtBot, edg
     low, high = get_vertical_range(screen.plot)
     assert low < 0
     assert 2 < high < 2.5
+    assert np.isnan(screen.plot._lines["train"]._curve.y).tolist() == [False, True, True, False]
     screen.plot.set_log(False)
     screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
     assert get_vertical_range(screen.plot)[1] > 100
@@ -280,6 +302,8 @@ def test_plot_readout_is_smoothed(screen: PlotOnScreen) -> None:
     screen.plot.redraw()
     # (0.5 · 4) / (1 - 0.5³)
     assert "2.286" in screen.values
+    screen.group.set_cursor(2)
+    assert "2.286" in screen.values
 
 
 def test_plot_shorter_series_restarts(screen: PlotOnScreen) -> None:
@@ -294,6 +318,9 @@ def test_plot_describes_gaps_and_missing_data(screen: PlotOnScreen) -> None:
     assert screen.plot.describe() == "Appears after the first steps"
     screen.data(3, np.array([1.0, np.nan, np.nan]))
     assert screen.plot.describe() == "Latest: training 1"
+    screen.group.set_cursor(2)
+    assert screen.plot.describe() == "Latest: training 1"
+    screen.group.set_cursor(None)
     screen.data(3, np.full(3, np.nan))
     assert "–" in screen.values
 
@@ -347,6 +374,84 @@ def test_plot_without_room_has_names_in_tool_tip_only(screen: PlotOnScreen) -> N
         tips = [label.toolTip() for label in screen.plot.findChildren(RichLabel)]
         assert ("line 7" in screen.values) == has_names
         assert any("line 7 7.5" in tip for tip in tips) != has_names
+
+
+def test_plot_readout_drops_units_without_room_and_keeps_its_width(styled: QApplication, qtbot: QtBot) -> None:
+    screen = PlotOnScreen(qtbot, unit="images/s")
+    for number in range(3):
+        screen.plot.add_line(str(number), LineStyle(f"line {number}", lambda: theme.colors().accent))
+        screen.plot.set_data(str(number), np.arange(3.0), np.full(3, number + 0.5))
+    for width, has_units in ((1500, True), (500, False)):
+        screen.plot.resize(width, 260)
+        screen.data(3, np.array([0.0, 0.0, 123.4]))
+        assert (screen.values.count("images/s"), "line 2" in screen.values) == (4 * has_units, True)
+    screen.data(4, np.array([0.0, 0.0, 123.4, 7.0]))
+    assert "<b>\u2007\u2007\u2007\u20077</b>" in screen.values
+
+
+def test_plot_erases_hidden_and_removed_lines(styled: QApplication, qtbot: QtBot) -> None:
+    screen = PlotOnScreen(qtbot, low=0.0, high=1.0)
+    screen.plot.set_empty_text("")
+    screen.plot.remove_lines()
+    screen.plot.add_line("train", LineStyle("training", lambda: "#ff0000", smooth=True, markers=True))
+
+    def draw() -> QImage:
+        screen.plot.redraw()
+        return screen.plot._view.grab().toImage()
+
+    def count_red(image: QImage) -> int:
+        red = QColor("#ff0000").rgb()
+        return sum(image.pixel(x, y) == red for x in range(image.width()) for y in range(image.height()))
+
+    screen.data(4, np.full(4, np.nan))
+    blank = draw()
+    screen.plot.clear_data()
+    screen.data(4, np.array([0.0, 1.0, 0.5, 0.5]))
+    plain = draw()
+    assert count_red(plain) > 80, "the markers are dots"
+    screen.plot.set_smoothing(0.9)
+    smoothed = draw()
+    assert smoothed != plain
+    screen.plot.show_line("train", False)
+    assert draw() == blank
+    screen.plot.show_line("train", True)
+    assert draw() == smoothed
+    screen.group.show_range(2.2, 2.8)
+    assert count_red(draw()) > 0, "the line between two points outside of the plot"
+    screen.group.follow()
+    screen.plot.remove_lines()
+    assert draw() == blank
+
+
+def test_plot_group_forgets_deleted_plots(styled: QApplication, qtbot: QtBot) -> None:
+    screen = PlotOnScreen(qtbot)
+    delete(LinePlot("Deleted", screen.group))
+    screen.data(3)
+    qtbot.waitUntil(lambda: screen.plot.accessibleDescription().startswith("Latest"))
+
+
+def test_plot_shows_its_focus_and_menu(screen: PlotOnScreen, qtbot: QtBot) -> None:
+    screen.qtbot.waitActive(screen.plot)
+    screen.plot.clearFocus()
+    assert "accent" not in describe_painting(screen.plot)
+    screen.plot.setFocus()
+    assert "accent" in describe_painting(screen.plot)
+    dense = LinePlot("Dense", screen.group, dense=True)
+    qtbot.addWidget(dense)
+    for plot in (screen.plot, dense):
+        plot.add_line("other", LineStyle("other", lambda: "#ff0000"))
+        plot.add_line("third", LineStyle("third", lambda: "#ff0000"))
+        event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
+        QApplication.sendEvent(plot, event)
+        assert event.isAccepted() == (plot is screen.plot)
+    (menu,) = screen.plot.findChildren(QMenu)
+    assert [action.text() for action in menu.actions()] == ["training", "other", "third"]
+    menu.close()
+    screen.plot.remove_lines()
+    screen.plot.add_line("train", LineStyle("training", lambda: "#ff0000"))
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
+    QApplication.sendEvent(screen.plot, event)
+    assert not event.isAccepted()
 
 
 def test_plot_empty_range_is_ignored(screen: PlotOnScreen) -> None:
