@@ -388,8 +388,6 @@ class JobForm(JobSignals):
         """
         self.models.follow(self.devices)
         self.recipes.follow(self.report, is_inspecting=self.is_inspecting)
-        # Request the facts about a model file, even if other values are invalid.
-        self.validator.model_file(str(self.field_value("model")))
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:
