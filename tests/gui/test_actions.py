@@ -7,10 +7,10 @@ from collections import Counter
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
-from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
+from PySide6.QtWidgets import QApplication, QMainWindow, QPushButton, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.actions import Action, Actions, bind, chosen_keys
+from gui.actions import WITHIN, Action, Actions, bind, chosen_keys
 from gui.commands.keymap import Keymap, can_conflict
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
@@ -181,9 +181,19 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     # A command that belongs to a table conflicts with those of the window, but not with those of another page.
     runs = window.workspace.runs.acts
     assert keymap.find_conflict(window.acts.help, "Ctrl+R") is runs.resume
+    other_page = Action(window.workspace.monitor, "other", "Other", context=WITHIN)
+    in_page = Action(window.workspace.runs, "page", "Page", context=WITHIN)
+    assert [keymap.find_conflict(each, "Ctrl+R") for each in (other_page, in_page)] == [None, runs.resume]
+    assert (can_conflict(runs.resume, in_page), can_conflict(in_page, runs.undo)) == (True, True)
+    assert keymap.assign(window.acts.help, "F1") is None, "its own key is not taken"
     keymap.assign(window.acts.stop, "")
     assert keymap.assign(window.acts.help, "Ctrl+.") is None
     assert keymap.reset(window.acts.stop) is window.acts.help
+    dialog.choose("stop")
+    dialog.reset.click()
+    assert "belongs to “Help”" in dialog.problem.text()
+    dialog.choose("help")
+    assert not dialog.problem.text()
     keymap.reset_all()
     assert (window.acts.help.keys, window.acts.stop.keys) == (("F1",), ("Ctrl+.",))
 
@@ -191,6 +201,7 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
 def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     dialog = open_shortcuts(window)
     dialog.choose("stop")
+    assert dialog.focusWidget() is dialog.search
     qtbot.keyClicks(dialog.search, "page")
     assert dialog.table.currentRow() == 0
     assert dialog.chosen is not window.acts.stop
@@ -220,6 +231,15 @@ def test_shortcuts_are_removed_and_all_reset(window: MainWindow, qtbot: QtBot) -
     dialog.reset_all.click()
     assert (window.acts.devices_panel.keys, dialog.chosen.keys) == (("F7",), ("Ctrl+.",))
     assert dialog.remove.isEnabled()
+    assert not dialog.keys.keySequence().toString()
+    window.commands.keymap.assign(window.acts.help, "Ctrl+Shift+H")
+    other = QMainWindow()
+    qtbot.addWidget(other)
+    acts = Actions(other)
+    Keymap(acts, Settings(), other)
+    assert (acts.stop.keys, acts.help.keys) == (("Ctrl+.",), ("Ctrl+Shift+H",))
+    window.commands.keymap.reset_all()
+    assert Settings().text("shortcuts") == ""
 
 
 def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None:
@@ -229,3 +249,4 @@ def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None
     dialog.reset.click()
     assert window.acts.devices_panel.keys == ("F7",)
     assert dialog.table.rowCount() == 0
+    assert (dialog.chosen, dialog.reset.isEnabled(), dialog.remove.isEnabled()) == (None, False, False)

@@ -25,6 +25,10 @@ def test_text_size_changes_in_steps(window: MainWindow) -> None:
     for action in (acts.larger_text, acts.larger_text, acts.smaller_text, acts.usual_text, acts.smaller_text):
         action.trigger()
         sizes.append(window.commands.preferences.number("text_percent"))
+    window.commands.preferences.set("text_percent", 200)
+    window.show_message("")
+    acts.larger_text.trigger()
+    assert (window.commands.preferences.number("text_percent"), window.message.text()) == (200, "")
     acts.usual_text.trigger()
     assert sizes == [110, 120, 110, 100, 90]
 
@@ -106,6 +110,8 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
         return [(entry.kind, entry.title) for entry in palette.model.matches]
 
     assert [title for kind, title in search_commands("monitor") if kind == "GPU"] == ["GPU 1"]
+    next(entry for entry in palette.model.matches if entry.kind == "GPU").act()
+    assert window.pages.currentWidget() is window.workspace.monitor
     assert ("Dataset", "lilies") in search_commands("lilies")
     assert search_commands("mask r-cnn")[0][0] == "Model"
     assert window.form.field_value("task") == "classification"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 import zipfile
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,9 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
 from gui.commands import report
-from gui.commands.about import AboutDialog, list_packages, read_license_text
+from gui.commands.about import AboutDialog, find_license, list_packages, read_license_text
 from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
-from gui.main_window import MainWindow
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.widgets.labels import IconLabel
@@ -31,10 +32,13 @@ from tests.support.widgets import OpenWindow, ShowWidget
 
 def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     window = open_window()
-    files, form = window.commands.files, window.form
+    files, form, acts = window.commands.files, window.form, window.acts
     qtbot.waitUntil(form.train.isEnabled)
+    assert all(action.ready for action in (acts.save_job, acts.copy_command, acts.submit))
     form.set_field("epochs", 7)
     form.validate()
+    files.save_job(tmp_path / "missing" / "job.toml")
+    assert "No such file" in window.message.text()
     files.save_job(tmp_path / "job.toml")
     assert window.message.findChild(IconLabel).accessibleName() == "Information"
     saved = load_job(tmp_path / "job.toml")[0]
@@ -44,7 +48,14 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     window.acts.clear_form.trigger()
     assert window.workspace.devices.selection() == (CPU,)
     assert form.values()["dataset"] == ""
-    assert not window.acts.train.ready
+    assert form.rows["dataset"].isAncestorOf(window.focusWidget())
+    assert not acts.train.ready
+    form.set_field("learning_rate", -1.0)
+    form.validate()
+    assert not any(action.ready for action in (acts.save_job, acts.copy_command, acts.submit, acts.copy_torchrun))
+    files.save_job(tmp_path / "none.toml")
+    assert not (tmp_path / "none.toml").exists()
+    assert "Fix the errors" in window.message.text()
     save_job(saved.with_fields(epochs=9), tmp_path / "other.toml")
     files.open_job(str(tmp_path / "other.toml"))
     qtbot.waitUntil(lambda: form.values()["epochs"] == 9)
@@ -53,18 +64,18 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
     assert form.values()["epochs"] == 9
     assert "single process" in window.acts.copy_torchrun.disabled_reason
-    form.set_job(saved.with_fields(strategy="ddp", devices=("cpu", "cpu")))
-    form.set_devices(("cpu", "cpu"))
+    save_job(saved.with_fields(strategy="ddp", devices=("cpu", "cpu", "cpu")), tmp_path / "ddp.toml")
+    files.open_job(str(tmp_path / "ddp.toml"))
     qtbot.waitUntil(lambda: window.acts.copy_torchrun.ready)
     window.acts.copy_torchrun.trigger()
-    qtbot.waitUntil(lambda: "torchrun --nproc-per-node 2" in QGuiApplication.clipboard().text())
-    titles = [entry.toolTip() for entry in _menu(window)]
-    assert titles[0] == str(paths.sample_dataset())
-
-
-def _menu(window: MainWindow) -> list:
-    window.commands.menus.datasets.aboutToShow.emit()
-    return window.commands.menus.datasets.actions()
+    qtbot.waitUntil(lambda: "torchrun --nproc-per-node 3" in QGuiApplication.clipboard().text())
+    menu = window.commands.menus.datasets
+    menu.aboutToShow.emit()
+    dataset, separator, clear = menu.actions()
+    assert (dataset.toolTip(), separator.isSeparator()) == (str(paths.sample_dataset()), True)
+    clear.trigger()
+    menu.aboutToShow.emit()
+    assert [(action.text(), action.isEnabled()) for action in menu.actions()] == [("No recent datasets", False)]
 
 
 def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -123,11 +134,13 @@ def test_report_names_the_failure_of_its_command(
 ) -> None:
     command = tmp_path / "python"  # the command is missing, or writes a broken report
     if archive is not None:
-        command.write_bytes(b"#!/bin/sh\nprintf %s '" + archive + b'\' > "$5"\n')
+        errors = b"echo Checking >&2\necho 'The disk is full.' >&2"
+        command.write_bytes(b"#!/bin/sh\nprintf %s '" + archive + b'\' > "$5"\n' + errors)
         command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(command))
     dialog = show_widget(ReportDialog())
     qtbot.waitUntil(lambda: bool(dialog.problem.text()))
+    assert ("No such file or directory. Try" if archive is None else "The disk is full. Try") in dialog.problem.text()
     assert not dialog.save.isEnabled()
     dialog.close()
 
@@ -145,6 +158,7 @@ def test_report_of_command_is_shown_and_saved(
     dialog = show_widget(ReportDialog())
     assert not dialog.save.isEnabled()
     qtbot.waitUntil(dialog.save.isEnabled)
+    assert [dialog.files.item(row).text() for row in range(dialog.files.count())] == ["doctor.txt", "window.log"]
     shown = [dialog.text.toPlainText()]
     dialog.files.setCurrentRow(1)
     assert [*shown, dialog.text.toPlainText()] == ["All is well.", "Nothing yet."]
@@ -159,10 +173,14 @@ def test_endless_report_command_is_ended(
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(report, "_REPORT_TIMEOUT_S", 0)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     dialog = show_widget(ReportDialog())
     qtbot.waitUntil(lambda: "The command failed" in dialog.problem.text())
+    assert list((tmp_path / "temporary").iterdir())
     dialog.cancel.click()
     assert not dialog.isVisible()
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -201,10 +219,55 @@ def test_recent_datasets_are_ordered_by_their_last_use() -> None:
 
 def test_about_lists_installed_packages_with_licenses() -> None:
     found = {package.name.lower(): package for package in list_packages()}
-    assert next(iter(found)) == "footplate"
+    names = [name.replace("_", "-") for name in found]
+    assert names == ["footplate", *sorted(names[1:])]
+    assert "pytest" not in found, "it's only needed for tests"
     assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
     assert "BSD" in found["msgspec"].license
     assert sum(bool(package.license) for package in found.values()) > len(found) // 2
+
+
+def write_package(folder: Path, name: str, metadata: str, files: dict[str, str]) -> Distribution:
+    """Write the metadata of an installed package with these files into a folder, and return the package."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    for file, text in {"METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n", **files}.items():
+        (info / file).write_text(text)
+    (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in files))
+    return Distribution.at(info)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        ("License-Expression: MIT\nLicense: Expat", "MIT"),
+        (f"License: {60 * 'x'}\nClassifier: License :: OSI Approved :: BSD License", 60 * "x"),
+        (f"License: {61 * 'x'}\nClassifier: License :: OSI Approved :: BSD License", "BSD License"),
+        ("License: Line 1\n        Line 2", ""),
+        (
+            "License: UNKNOWN\nClassifier: License :: A :: Apache\nClassifier: Topic :: B\nClassifier: License :: C :: MIT",
+            "Apache, MIT",
+        ),
+    ],
+)
+def test_license_of_a_package_is_named(tmp_path: Path, metadata: str, name: str) -> None:
+    assert find_license(write_package(tmp_path, "package", metadata, {})) == name
+
+
+def test_license_texts_of_a_package_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    write_package(
+        tmp_path, "two", "", {"LICENSE": "First", "Notice.txt": "Second", "licenses.py": "import re", "A": "-"}
+    )
+    write_package(tmp_path, "old", "License: Do what you want", {})
+    write_package(tmp_path, "none", "", {})
+    assert (read_license_text("two"), read_license_text("old")) == ("First\n\nSecond", "Do what you want")
+    assert "no license text" in read_license_text("none")
+
+
+def test_folders_with_equal_names_have_the_name_of_their_parent() -> None:
+    titles = files_module.make_folder_titles(["/red/flowers", "/blue/flowers", "/blue/cars"])
+    assert list(titles.values()) == ["flowers (red)", "flowers (blue)", "cars"]
 
 
 def test_about_shows_the_license_of_the_selected_package(show_widget: ShowWidget) -> None:
@@ -247,6 +310,7 @@ def test_edited_script_is_submitted(
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.set_field("strategy", "ddp")
     window.form.validate()
+    job = window.form.job
     window.acts.submit.trigger()
     dialog = window.commands.slurm
     dialog.numbers["nodes"].setValue(2)
@@ -263,8 +327,11 @@ def test_edited_script_is_submitted(
     dialog.discard.click()
     assert "--account=vision" in dialog.script.toPlainText()
     assert "# mine" not in dialog.script.toPlainText()
-    dialog.setup.setPlainText("module load cuda")
-    assert "\nmodule load cuda\n" in dialog.script.toPlainText()
+    dialog.setup.setPlainText("module load cuda\n\nulimit -n")
+    assert "\nmodule load cuda\nulimit -n\n" in dialog.script.toPlainText()
+    assert "--job-name=timm-tf_efficientnet_lite0\n" in dialog.script.toPlainText()
+    dialog.texts["account"].setText(" ")
+    assert "account" not in dialog.script.toPlainText()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -275,3 +342,19 @@ def test_edited_script_is_submitted(
     again = type(dialog)(lambda: window.form.job, window.settings, window)
     qtbot.addWidget(again)
     assert again.options() == dialog.options()
+    window.form.set_field("learning_rate", -1.0)
+    window.form.validate()
+    dialog.submit.click()
+    assert "The form has errors." in dialog.problem.text()
+    window.form.set_job(job)
+    window.form.validate()
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho 31\n")
+    (tmp_path / "bin/sbatch").chmod(0o755)
+    dialog.script.appendPlainText("# mine")
+    assert dialog.discard.isEnabled()
+    with qtbot.waitSignal(dialog.submitted) as submitted:
+        dialog.submit.click()
+    assert (dialog.isVisible(), dialog.discard.isEnabled()) == (False, False)
+    run = submitted.args[0]
+    assert "\n# mine" in (run.path / "slurm.sh").read_text()
+    assert window.workspace.session.run.path == run.path

@@ -100,6 +100,7 @@ def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:
     tester = ModelTester(None)  # type: ignore[arg-type]
     tester.check(model)
     model.show_entries([entry(f"Command {n}") for n in range(2 * MAX_ENTRIES)])
+    assert model.rowCount() == MAX_ENTRIES
     model.search("command 1")
     assert model.rowCount() == MAX_ENTRIES
     tester._cleanup()
@@ -125,6 +126,9 @@ def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBo
     assert not palette.isVisible()
     assert window.form.field_value("model") == "resnet50"
     window.acts.palette.trigger()
+    assert (palette.field.text(), palette.width(), palette.list.currentIndex().row()) == ("", 760, 0)
+    assert abs(palette.geometry().center().x() - window.geometry().center().x()) <= 1
+    assert palette.geometry().bottom() < window.geometry().bottom()
     assert type_into(palette, qtbot, "desktop notif")[0] == "Desktop notifications"
     qtbot.keyClick(palette.field, Qt.Key.Key_Enter)
     dialog = window.findChild(PreferencesDialog)
@@ -135,6 +139,8 @@ def test_palette_opens_the_section_of_a_field(palette: Palette, qtbot: QtBot) ->
     window = palette.parentWidget()
     assert isinstance(window, MainWindow)
     assert "Batch size" in type_into(palette, qtbot, "batch")[:4]
+    assert type_into(palette, qtbot, "(encoder)") == []  # has no effect for this model
+    assert palette.hint.text() == "Nothing matches “(encoder)”."
     assert type_into(palette, qtbot, "weight average")[0] == "Weight average"
     first = palette.list.visualRect(palette.model.index(0)).center()
     qtbot.mouseClick(palette.list.viewport(), Qt.MouseButton.LeftButton, pos=first)
@@ -147,6 +153,8 @@ def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> N
     assert type_into(palette, qtbot, "stop")[0] == "Stop"
     spoken = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
     assert spoken == "Stop, Command, Ctrl+., Nothing is running"
+    assert palette.model.index(0).data(Qt.ItemDataRole.ToolTipRole) == "Nothing is running"
+    assert type_into(palette, qtbot, "stop")[0] == "Stop"
     qtbot.keyClick(palette.field, Qt.Key.Key_Down)
     texts = ("Command", "Ctrl+.", "Unavailable: Nothing is running", "Stop")
     assert describe_painting(palette.list).startswith(", ".join(f"“{text}” muted" for text in texts))
@@ -161,8 +169,18 @@ def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> N
 def test_arrows_move_the_selection_while_typing(palette: Palette, qtbot: QtBot) -> None:
     type_into(palette, qtbot, "page")
     count = len(palette.model.matches)
+    assert "Enter" in palette.hint.text()
     for key, row in ((Qt.Key.Key_Down, 1), (Qt.Key.Key_Up, 0), (Qt.Key.Key_Up, count - 1), (Qt.Key.Key_Down, 0)):
         qtbot.keyClick(palette.field, key)
         assert palette.list.currentIndex().row() == row
+    assert type_into(palette, qtbot, "e")
+    page = palette.list.viewport().height() // palette.list.sizeHintForRow(0)
+    assert page > 1
+    for key, row in ((Qt.Key.Key_PageDown, page), (Qt.Key.Key_PageUp, 0), (Qt.Key.Key_PageUp, 0)):
+        qtbot.keyClick(palette.field, key)
+        assert palette.list.currentIndex().row() == row
+    assert "100" in palette.hint.text()
+    assert type_into(palette, qtbot, "dark theme")[0] == "Dark theme"
+    assert type_into(palette, qtbot, "put back the runs") == []  # the page isn't visible
     interface = QAccessible.queryAccessibleInterface(palette.field)
     assert interface.text(QAccessible.Text.Name) == "Find anything"
