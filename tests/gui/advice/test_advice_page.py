@@ -17,6 +17,7 @@ from gui.advice.answer_view import NO_PREDICTION
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
 from gui.style import theme
+from gui.widgets.column_model import BAR, INTERVAL
 from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -115,6 +116,7 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
     assert page.remaining.text().startswith("36 s left")
     assert page.tried_so_far.isVisible()
     assert not page.options.ask.isVisible()
+    assert page.subtitle.text() == f"MNIST CNN, batch size {JOB.training.batch_size}, 2 CPU workers"
     page.child.cancel()
     page.show_job(JOB, [])
     assert (page.remaining.text(), page.tried_so_far.isVisible(), page.cancel.isEnabled()) == ("", False, True)
@@ -138,15 +140,19 @@ def test_advice_page_shows_answer_and_uses_its_first_row(page: AdvicePage, qtbot
     assert used.args == [{"strategy": "ddp", "devices": TWO, "bucket_mib": 5.0}]
 
 
-def test_advice_page_uses_other_row_that_fits(page: AdvicePage) -> None:
+def test_advice_page_uses_other_row_that_fits(page: AdvicePage, qtbot: QtBot) -> None:
     page.child.done.emit(an_answer())
     tips = {page.use.toolTip()}
     choose(page, 1)
     tips.add(page.use.toolTip())
     assert page.values() == {"strategy": "auto", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
+    with qtbot.waitSignal(page.used, timeout=1000):
+        page.view.table.doubleClicked.emit(page.view.table.rows.index(1, NAME))
     choose(page, 2)
     assert not page.use.isEnabled()
     page.child.done.emit(an_answer(table=(a_candidate("single", 500.0, changes={}), TABLE[2])))
+    assert page.view.table.chosen() is TABLE[2]
+    choose(page, 0)
     assert len(tips | {page.use.toolTip()}) == 3
 
 
@@ -202,6 +208,10 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
     page.repeat.click()
     assert page.child.running
     assert page._request.remeasure
+    page.child.cancel()
+    page.show_job(JOB.with_fields(batch_size=8), [])
+    assert not page._request.remeasure
+    page.child.cancel()
 
 
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
@@ -251,6 +261,7 @@ def test_advice_page_copies_answer(page: AdvicePage) -> None:
     assert text.startswith("DDP is fastest")
     assert "DDP\t800 ± 15\t2.0 of 4.0\t1:40 min" in text
     assert "TP; DP" in text
+    assert "Efficiency\tEnergy\tNote\n" in text
 
 
 def test_advice_page_stopped_early_is_empty(page: AdvicePage, qtbot: QtBot) -> None:
@@ -260,6 +271,11 @@ def test_advice_page_stopped_early_is_empty(page: AdvicePage, qtbot: QtBot) -> N
     qtbot.waitUntil(lambda: not page.child.running)
     assert page._stack.currentIndex() in (EMPTY, RESULT)  # depending on whether the advisor had started
     assert page.chosen() is None
+    page.show_job(JOB, [])
+    assert (page.cancel.text(), page.cancel.isEnabled()) == ("Stop", True)
+    page.child.cancel()
+    page.child.failed.emit("It broke.")
+    assert page._stack.currentIndex() == FAILURE
 
 
 def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -315,8 +331,12 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
 
 def test_accessible_name_of_candidate_without_note(styled: QApplication) -> None:
     model = AdviceModel()
-    model.show_candidates([a_candidate("ddp", 800.0)], has_advice=True)
-    assert model.index(0, NAME).data(Qt.ItemDataRole.AccessibleTextRole) == "Advised: DDP"
+    candidates = [a_candidate("ddp", 800.0), a_candidate("tp", 410.0, low=None, high=None), TABLE[2]]
+    model.show_candidates(candidates, has_advice=True)
+    names = [model.index(row, NAME).data(Qt.ItemDataRole.AccessibleTextRole) for row in range(3)]
+    assert names == ["Advised: DDP", "TP", "FSDP, It ran out of memory."]
+    bars = [(model.index(row, SPEED).data(BAR), model.index(row, SPEED).data(INTERVAL)) for row in range(3)]
+    assert bars == [(800 / 820, (790 / 820, 1)), (0.5, None), (None, None)]
 
 
 @pytest.mark.usefixtures("normal_text")

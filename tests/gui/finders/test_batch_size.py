@@ -80,6 +80,9 @@ def test_batch_page_shows_remedy_if_nothing_fits(page: BatchPage) -> None:
     assert not page.why.isVisible()
     assert not page.use.isEnabled()
     assert not page.plot.isVisible()
+    page.child.done.emit(BatchFound(trials=FOUND.trials[::3], largest=64, knee=64, why="One fits."))
+    assert page.use.text() == "Use 64"
+    assert not page.plot.isVisible()
 
 
 def test_batch_page_is_outdated_by_model_not_batch_size(page: BatchPage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
@@ -54,8 +55,9 @@ def found(page: RatePage) -> RatePage:
 
 
 def test_rate_page_shows_progress_and_cancels(page: RatePage, qtbot: QtBot) -> None:
-    page.show_job(JOB, [])
+    page.show_job(JOB.with_fields(strategy="ddp", devices=("cpu", "cpu")), [])
     assert page.child.running
+    assert page.subtitle.text() == "MNIST CNN, DistributedDataParallel on 2 devices"
     page.child.progress.emit(Progress(0.4, "Training with a rising learning rate", 75.0))
     assert page.progress.value() == 40
     assert "1:15 min" in page.activity.text()
@@ -83,6 +85,10 @@ def test_rate_page_retries_after_refusal(page: RatePage) -> None:
 
 def test_rate_page_uses_suggestion(found: RatePage, qtbot: QtBot) -> None:
     assert found.why.text() == "It falls there."
+    assert found.subtitle.text() == "MNIST CNN, Single device"
+    lines = [item.value() for item in found.plot.getPlotItem().items if isinstance(item, pg.InfiniteLine)]
+    assert lines == pytest.approx([math.log10(rate) for rate in (2.5e-3, 1e-2, 1e-3, 2.5e-3)])
+    assert found.plot.getViewBox().state["targetRange"][1] == pytest.approx([1, 2.6], abs=0.04)
     assert found.use.text() == "Use 0.0025"
     with qtbot.waitSignal(found.closed), qtbot.waitSignal(found.used) as used:
         found.use.click()
@@ -103,6 +109,11 @@ def test_rate_plot_selects_clicked_rate(found: RatePage, qtbot: QtBot) -> None:
 def test_rate_plot_selects_by_keys_and_buttons(found: RatePage, qtbot: QtBot) -> None:
     qtbot.keyClick(found.plot, Qt.Key.Key_Right)
     assert found.chosen() == 0.0028
+    for _press in range(2):
+        qtbot.keyClick(found.plot, Qt.Key.Key_Left)
+    assert found.chosen() == 0.0022
+    found.plot.choose(1e-12)
+    assert found.chosen() == 1e-7
     found.marks["steepest"].click()
     assert found.chosen() == 0.01
     assert found.marks["suggestion"].text() == "Safe (minimum ÷ 10) 0.0025"

@@ -175,7 +175,7 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     assert form.start.disabled_reason == CHECKING
     form.vary("batch_size")
     form.dimensions["batch_size"].scale.set_value("list")
-    form.dimensions["batch_size"].listed.set_value("8, 16")
+    form.dimensions["batch_size"].listed.set_value("8, 16, ")
     form.rows["hours"].set_value(1.5)
     form.rows["against"].set_value("seconds")
     form.rows["sampler"].set_value("nsgaii")
@@ -200,10 +200,10 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize(
     ("trials", "confirm", "announced"),
-    [(3, 1, "3 more runs"), (20, 2, "8 more runs"), (1, 1, "1 more run "), (3, 0, "")],
+    [(3, 1, "3 more runs"), (20, 2, "8 more runs"), (1, 1, "1 more run "), (3, 0, ""), (None, 1, "4 more runs")],
 )
 def test_search_form_announces_confirming_runs(
-    form: SearchForm, qtbot: QtBot, trials: int, confirm: int, announced: str
+    form: SearchForm, qtbot: QtBot, trials: int | None, confirm: int, announced: str
 ) -> None:
     form.rows["trials"].set_value(trials)
     form.rows["confirm"].set_value(confirm)
@@ -222,8 +222,8 @@ def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtB
     form.rows["hours"].set_value("soon")
     form.rows["devices_per_trial"].set_value(3)
     form.rows["against"].set_value("top1")
-    form.reset(("search",))
-    assert form.rows["name"].value() == "search 2"
+    form.reset(("search", "search 2"))
+    assert form.rows["name"].value() == "search 3"
     form.rows["name"].set_value("search")
     wait_for_validation(form, qtbot)
     labels = [row.problem_label for row in form.dimensions.values()]
@@ -239,8 +239,10 @@ def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, 
     form.vary("clip_norm", ["none", 0.1])
     before = wait_for_validation(form, qtbot).search
     assert before is not None
-    with qtbot.waitSignal(form.message):
-        form.save_file(tmp_path / "SPACE.toml")
+    for path, severity in ((tmp_path / "missing" / "SPACE.toml", "warning"), (tmp_path / "SPACE.toml", "info")):
+        with qtbot.waitSignal(form.message) as reported:
+            form.save_file(path)
+        assert reported.args[1] == severity
     form.show_search(before)
     assert form.values()["space"] == tomllib.loads((tmp_path / "SPACE.toml").read_text())["space"]
     form.reset(())
@@ -275,6 +277,9 @@ def test_search_form_opens_written_space_file(form: SearchForm, qtbot: QtBot, tm
         None,
     )
     assert ["speed" in messages[0], "option.swarm, birds" in messages[1]] == [True, True]
+    with qtbot.waitSignal(form.message):
+        form.open_file(str(tmp_path / "missing.toml"))
+    assert form.values() == values
 
 
 def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> None:
@@ -284,7 +289,8 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     form.show_search(search)
     assert form.start.text() != title
     assert form.rows["name"].locked
-    assert (form.dimensions["momentum"].isEnabled(), form.add.isVisible()) == (False, False)
+    states = (form.dimensions["momentum"].isEnabled(), form.add.isVisible(), form.about.isVisible(), form.open.ready)
+    assert states == (False, False, False, False)
     form.rows["trials"].set_value(50)
     form.rows["confirm"].set_value(3)
     wait_for_validation(form, qtbot)
@@ -294,6 +300,9 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     assert form.rows["name"].problem_label.text() == "", "its own name is not taken"
     form.reset(())
     assert list(form.dimensions) == list(search.space)
+    states = (form.dimensions["momentum"].isEnabled(), form.add.isVisible(), form.about.isVisible(), form.open.ready)
+    assert states == (True, True, True, True)
+    assert (form.rows["name"].locked, form.start.text()) == ("", title)
 
 
 def test_space_file_has_all_values_of_a_search() -> None:

@@ -70,6 +70,10 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     tips = {model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole) for row in range(2)}
     assert tips == {"No GPU is free.", str(both.path)}
     assert page.list.selected_rows() == [0]
+    page.list.select([1])
+    with qtbot.waitSignal(page.source.listed):
+        page.source.refresh()
+    assert page.list.selected_rows() == [1]
     shown = []
     for move in (lambda: show_search(page, qtbot, "kept"), page.new.trigger, page.leave.trigger):
         move()
@@ -79,9 +83,20 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     assert [each[0] for each in shown] == [SEARCH, FORM, LIST]
     assert [each[1] == "kept" for each in shown] == [True, False, False]
     assert [each[2:] for each in shown] == [(True, True), (True, False), (False, True)]
+    show_search(page, qtbot, "kept")
+    page.new_button.setFocus()
+    page.leave.trigger()
+    assert page.focusWidget() is page.list
     page.form.rows["name"].set_value("kept")
     page.new.trigger()
     assert page.form.rows["name"].value() == "search"
+    assert page.form.rows["name"].isAncestorOf(page.focusWidget())
+    page.leave.trigger()
+    show_search(page, qtbot, "kept").view.change.trigger()
+    assert (page.stack.currentIndex(), page.title.text()) == (FORM, "Change kept")
+    assert page.form.rows["trials"].isAncestorOf(page.focusWidget())
+    page.show_search("both")
+    assert page.view.data is None
     page.leave.trigger()
     shutil.rmtree(searches_folder())
     qtbot.waitUntil(lambda: page.stack.currentIndex() == NONE)
@@ -98,11 +113,43 @@ def test_search_page_reports_unreadable_and_deleted_search(page: SearchPage, qtb
         page.show_search("newer")
     assert page.notice.text()
     show_search(page, qtbot, "kept")
+    assert page.notice.isHidden()
     shutil.rmtree(searches_folder() / "kept")
     with qtbot.waitSignal(page.source.lost):
         page.source.refresh()
     assert "“kept”" in page.notice.text()
     assert page.stack.currentIndex() == LIST
+    page.new.trigger()
+    assert page.notice.isHidden()
+    page.notice.show_message("It was lost.")
+    page.leave.trigger()
+    assert page.notice.isHidden()
+
+
+def test_search_is_started_and_paused_in_the_background(
+    page: SearchPage, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr("gui.search.page.start_driver", lambda folder: calls.append(("start", folder.name)))
+    monkeypatch.setattr("gui.search.page.stop_driver", lambda folder: calls.append(("stop", folder.name)))
+    page.show()
+    page.new.trigger()
+    page.form.start_requested.emit(make_search_config("fresh"))
+    qtbot.waitUntil(lambda: page.stack.currentIndex() == SEARCH)
+    assert (page.title.text(), calls) == ("fresh", [("start", "fresh")])
+    page.notice.show_message("An earlier failure.")
+    page.view.pause_requested.emit()
+    qtbot.waitUntil(lambda: len(calls) == 2)
+    page.view.continue_requested.emit()
+    qtbot.waitUntil(lambda: len(calls) == 3)
+    assert (page.notice.isHidden(), calls[1:]) == (True, [("stop", "fresh"), ("start", "fresh")])
+
+    def fail(_folder: SearchFolder) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("gui.search.page.start_driver", fail)
+    page.view.continue_requested.emit()
+    qtbot.waitUntil(lambda: "Couldn't continue the search: Permission denied." in page.notice.text())
 
 
 def test_axes_of_a_search_span_its_space(page: SearchPage, qtbot: QtBot) -> None:
@@ -131,10 +178,14 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     assert view.model.rows[0].number == view.data.state.best
     view.table.select([3])
     selected = view.model.rows[3].number
+    assert page.focusWidget() is view.table
+    view.plots.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+    page.new_button.setFocus()
     with qtbot.waitSignal(page.source.loaded):
         folder.save_state(make_state(15, running=3))
         page.source.refresh()
     assert view.model.rowCount() == 15
+    assert page.focusWidget() is page.new_button
     scores = [trial.values[0] for trial in view.model.rows if trial.values[0] is not None]
     assert scores == sorted(scores, reverse=True)
     assert [view.model.rows[row].number for row in view.table.selected_rows()] == [selected]
@@ -262,8 +313,10 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
     assert compared.args[0] == [view.model.rows[row].run_id for row in (1, 2)]
     view.train.trigger()
     assert f"trial {state.best} for 30 epochs" in view.question.text()
+    assert page.focusWidget() is view.question.yes
     with qtbot.waitSignal(page.train_requested) as requested:
         view.question.yes.click()
+    assert view.question.isHidden()
     best = state.row(state.best)
     assert requested.args[0].optimizer.learning_rate == best.params["learning_rate"]
 

@@ -29,6 +29,7 @@ from gui.search.plots import (
 )
 from gui.search.search_view import SearchView
 from gui.sources.searches import SearchData, to_search_data
+from gui.style import theme
 from tests.support.made_searches import SECONDS, TOP1, make_search_config
 from tests.support.widgets import ShowWidget
 
@@ -189,6 +190,7 @@ def test_parallel_coordinates_from_bad_to_best() -> None:
 def test_two_fields_keep_their_choice() -> None:
     plot = show_trials(TwoFieldPlot(), ONE, 2)
     assert (plot.x.currentData(), plot.y.currentData()) == ("optimizer", "learning_rate")
+    assert read_labels(plot) == ("Optimizer", "Learning rate")
     assert sorted((shade, row) for shade, rows in read_points(plot).items() for row, *_ in rows) == [
         (-1, 1), (-1, 3), (-1, 5), (0, 0), (2, 4), (4, 2)
     ]  # fmt: skip
@@ -204,21 +206,29 @@ def test_two_fields_keep_their_choice() -> None:
 @pytest.mark.usefixtures("styled")
 def test_contours_average_the_results_near_trials() -> None:
     space = {"momentum": Range(low=0.5, high=0.9), "label_smoothing": Range(low=0.25, high=0.75)}
-    params = [{"momentum": 0.5 + 0.04 * k, "label_smoothing": 0.3} for k in range(11)]
+    params = [{"momentum": 0.5 + 0.4 * k / 9, "label_smoothing": 0.3} for k in range(10)]
     rows = [
         structs.replace(make_trial(k, "completed", 1 - k / 10, epoch=1), params=each) for k, each in enumerate(params)
     ]
     lost = structs.replace(make_trial(11, "running", None), params={"momentum": 0.7, "label_smoothing": 0.7})
     plot = show_trials(
-        TwoFieldPlot(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={})
+        TwoFieldPlot(), make_data(LOSS, space=space, trials=[*rows, lost], best=9, front=(9,), importance={})
     )
     contour = plot.items["contour"]
     is_covered = contour.image[..., 3] > 0
     assert is_covered.any(axis=1).all()
     assert is_covered.any(axis=0)[8]
     assert not is_covered.any(axis=0)[-20:].any()
-    assert contour.image[0, 8].tolist() != contour.image[-1, 8].tolist()
+    distances = np.abs(contour.image[[0, -1], 8, :3] - np.array(pg.mkColor(theme.colors().accent).getRgb()[:3])).sum(
+        axis=1
+    )
+    assert distances[0] > distances[1], "better results are closer to the accent color"
     assert contour.mapRectToParent(contour.boundingRect()) == QRectF(0.5, 0.25, 0.4, 0.5)
+    plot.y.setCurrentIndex(plot.x.currentIndex())
+    assert not contour.isVisible()
+    plot.y.setCurrentIndex(1 - plot.x.currentIndex())
+    plot.show_data(make_data(LOSS, space=space, trials=[*rows[1:], lost], best=9, front=(9,), importance={}))
+    assert not contour.isVisible(), "there are too few trials"
 
 
 def test_range_of_goal_excludes_outliers_and_impossible_values() -> None:
@@ -273,6 +283,8 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
     assert tips[0].startswith("0.7000, 0.8000 and 0.6000 with 3 other seeds; standard deviation 0.1000")
     assert "standard deviation" not in (tips[1] or "")
     assert tips[2] == "Out of memory.\nrun 15"
+    spoken = [model.index(row, 0).data(Qt.ItemDataRole.AccessibleTextRole) for row in (1, 2)]
+    assert spoken == [None, "13, on the Pareto front"]
     orders = {2: [12, 13, 18], 3: [18, 13, 10], 5: [10, 12, 13], 6: [10, 18, 13], 7: [15, 21, 12], 8: [21, 13, 12]}
     for column, first in orders.items():
         view.table.sortByColumn(column, Qt.SortOrder.AscendingOrder)
@@ -282,6 +294,8 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
     assert np.ravel(view.plots.pareto.selection.getData()).tolist() == [20, 0.5]
     view.show_data(make_data(LOSS, space={"momentum": Range(low=0, high=1)}))
     assert (model.columnCount(), model.columns[4].title) == (7, "Momentum")
+    view.show_data(ONE)
+    assert model.index(2, 0).data(Qt.ItemDataRole.AccessibleTextRole) == "13, the best"
     view.show_data(replace(ONE, search=structs.replace(ONE.search, confirm=0), trials=TRIALS[:1]))
     assert "Confirmed" not in [column.title for column in model.columns]
 
@@ -314,7 +328,10 @@ def test_actions_and_notice_fit_the_status(
 def test_best_trial_is_described_with_all_goals(view: SearchView, qtbot: QtBot) -> None:
     best = structs.replace(TRIALS[2], params={f"field {k}": k for k in range(9)} | TRIALS[2].params)
     data = make_data(LOSS, SECONDS, trials=(*TRIALS[:2], best, *TRIALS[3:]), best=None, front=(13,), status="completed")
+    view.show_data(ONE)
+    assert view.best.text().startswith("Best so far: trial 13, Loss 0.5000: ")
     view.show_data(data)
+    assert view.best.text().startswith("Best: ")
     assert all(text in view.best.text() for text in ("13", "Loss 0.5000", "Training time 20 s", " 5 more"))
     assert (view.train.ready, view.open_best.ready) == (True, True)
     view.show_data(replace(data, search=structs.replace(data.search, best_epochs=77)))
