@@ -47,6 +47,8 @@ def test_settings_reject_invalid_values(preferences: Preferences) -> None:
         assert setting.kind == "switch" or setting.key in BAD
     for key, value in BAD.items():
         assert preferences.set(key, value).endswith("."), key  # type: ignore[arg-type]
+    assert BY_KEY["command"].find_problem("x" * 4096) == ""
+    assert BY_KEY["command"].find_problem("x" * 4097)
     assert changed == []
     assert not (paths.home() / "window.json").exists()
 
@@ -58,7 +60,8 @@ def test_settings_are_saved_for_the_engine(preferences: Preferences, tmp_path: P
     preferences.changed.connect(changed.append)
     for key, value in values.items():
         assert preferences.set(key, value) == ""  # type: ignore[arg-type]
-    assert changed == [*values]
+    assert preferences.set("theme", "dark") == ""
+    assert changed == [*values], "the theme was dark already"
     again = Preferences(Settings())
     assert {key: again.value(key) for key in values} == values
     assert load_notices()[0].command == "true"
@@ -69,11 +72,18 @@ def test_settings_are_saved_for_the_engine(preferences: Preferences, tmp_path: P
     for key in values:
         assert again.reset(key) == ""
     assert all(again.is_standard(key) for key in values)
+    Settings().set("text_percent", 999)
+    assert again.value("text_percent") == 100
     assert paths.runs_folder() == paths.home() / "runs"
 
 
 def test_runs_folder_rejects_foreign_files(preferences: Preferences, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/job.toml").touch()
+    assert BY_KEY["runs_folder"].find_problem(str(tmp_path)) == ""
+    assert BY_KEY["runs_folder"].find_problem("~/new") == ""
     (tmp_path / "letter.txt").write_text("Dear Anna")
+    assert "can't be written to" in BY_KEY["runs_folder"].find_problem(str(tmp_path / "letter.txt"))
     assert str(tmp_path) in preferences.set("runs_folder", str(tmp_path))
     assert paths.runs_folder() == paths.home() / "runs"
 
@@ -134,18 +144,25 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     assert rows["text_percent"].problem_label.text() == "Enter a number from 70 to 200."
     assert window.commands.preferences.value("text_percent") == 150
     for key in ("theme", "text_percent", "memory_unit", "monitor_compact"):
-        assert rows[key].reset.isVisible()
+        assert (rows[key].reset.isVisible(), rows[key].label.objectName()) == (True, "heading")
         rows[key].reset.click()
+        assert (dialog.focusWidget(), rows[key].label.objectName()) == (rows[key].editor.control, "")
         assert not rows[key].reset.isVisible()
         assert rows[key].problem_label.text() == ""
     assert not theme.is_dark()
     assert QApplication.font().pointSizeF() == pytest.approx(before)
     assert size(47_100_000) == "44.9 MiB"
+    dialog.close()
+    Preferences(Settings()).set("runs_every_s", 9)
+    dialog.show()
+    assert (rows["runs_every_s"].editor.value(), dialog.focusWidget()) == (9, dialog.search)
 
 
 def test_settings_search_and_environment_override(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(cache_limit.LIMIT_VARIABLE, "much")
+    assert Preferences(Settings()).is_standard("cache_gib")
     monkeypatch.setenv(cache_limit.LIMIT_VARIABLE, "3")
     dialog = show_widget(PreferencesDialog(Preferences(Settings())))
     qtbot.keyClicks(dialog.search, "oldest")

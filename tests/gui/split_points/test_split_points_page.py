@@ -104,6 +104,8 @@ def test_page_ignores_unrelated_problems(measured: SplitPointsPage) -> None:
 def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
     page.child.done.emit(make_split())
+    assert page.title.text() == "Split points of MNIST CNN"
+    assert page.subtitle.text() == "Pipeline, 2 stages on 2 devices · GPipe, 8 microbatches of 4 images"
     page.set_job(JOB.with_fields(batch_size=64))
     page.show_job(JOB.with_fields(batch_size=64), [], {})
     page.set_job(JOB)
@@ -114,6 +116,7 @@ def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> Non
     page.child.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
     assert (page.focusWidget(), page.notice.isVisible()) == (page.retry, False)
     assert page.failure.text() == "Too many stages. Use fewer devices."
+    assert (page.title.text(), page.subtitle.text()) == ("Split points of the model", "")
     page.child.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()
     page.child.cancel()
@@ -123,8 +126,9 @@ def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> Non
 
 
 def test_page_uses_moved_or_automatic_split_points(measured: SplitPointsPage, qtbot: QtBot) -> None:
-    with qtbot.waitSignals([measured.used, measured.closed]):
+    with qtbot.waitSignal(measured.closed), qtbot.waitSignal(measured.used) as used:
         measured.view.use.click()
+    assert used.args == [{"split_points": ()}]
     measured.view.diagram.step(0, 1)
     with qtbot.waitSignal(measured.used) as used:
         measured.view.use.click()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QHelpEvent
+from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.model_split import ModelSplit
 from engine.parallel.split_points import choose_points, reachable_points
-from gui.split_points.diagram import StageDiagram, lay_out
+from gui.split_points.diagram import Handle, StageDiagram, lay_out
 from gui.split_points.view import COLUMNS, SplitPointsView, StageTable
 from tests.gui.split_points.example import make_split
 from tests.support.painted import describe_painting
@@ -42,8 +43,11 @@ def test_arrow_keys_move_split_point_and_table_follows(view: SplitPointsView, qt
     assert column(view, "Time") == ["3.0 ms", "6.0 ms", "3.0 ms"]
     handle = view.diagram.handles[0]
     handle.setFocus()
-    qtbot.keyClick(handle, Qt.Key.Key_Right)
+    with qtbot.waitSignal(view.model.dataChanged, timeout=1000):
+        qtbot.keyClick(handle, Qt.Key.Key_Right)
     assert current_split(view).split_points == ("block2", "block3")
+    assert handle.toolTip().startswith("After block2, before block3. ")
+    assert handle.accessibleDescription() == handle.toolTip()
     assert not current_split(view).chosen
     assert column(view, "Time") == ["6.0 ms", "3.0 ms", "3.0 ms"]
     assert column(view, "Share") == ["50%", "25%", "25%"]
@@ -59,8 +63,9 @@ def test_split_point_stops_at_neighbor_and_end(view: SplitPointsView, qtbot: QtB
         qtbot.keyClick(first, Qt.Key.Key_Right)
         qtbot.keyClick(second, Qt.Key.Key_Right)
     assert current_split(view).split_points == ("block3", "block4")
-    for _ in range(6):
-        qtbot.keyClick(second, Qt.Key.Key_Left)
+    with qtbot.assertNotEmitted(view.diagram.split_point_moved):
+        for _ in range(6):
+            qtbot.keyClick(second, Qt.Key.Key_Left)
     assert current_split(view).split_points == ("block3", "block4")
 
 
@@ -74,13 +79,22 @@ def test_handle_snaps_to_split_point_at_mouse(view: SplitPointsView, qtbot: QtBo
     spot = next(spot for spot in lay_out(current_split(view)).spots if spot.split_point == "stem")
     target = QPoint(round(diagram.stage_rect(0).left() + spot.position * (diagram.width() - 20)) + 3, 8)
     qtbot.mousePress(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width() // 2, 8))
+    assert ("accent" in describe_painting(handle), "3 accent" in describe_painting(diagram)) == (True, True)
     qtbot.mouseMove(handle, handle.mapFrom(diagram, target))
     assert current_split(view).split_points == ("stem", "block3")
     qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=handle.mapFrom(diagram, target))
+    view.use.setFocus()
+    assert "accent" not in describe_painting(handle) + describe_painting(diagram)
     assert column(view, "Layers") == ["1", "3", "2"]
     assert handle.x() + handle.width() / 2 == pytest.approx(diagram.stage_rect(0).right(), abs=1)
     qtbot.mouseMove(handle, QPoint(200, 8))
     assert current_split(view).split_points == ("stem", "block3")
+    diagram.resize(600, diagram.height())
+    assert handle.x() + handle.width() / 2 == pytest.approx(diagram.stage_rect(0).right(), abs=1)
+    point = diagram.stage_rect(1).center().toPoint()
+    QApplication.sendEvent(diagram, QHelpEvent(QEvent.Type.ToolTip, point, diagram.mapToGlobal(point)))
+    assert QToolTip.text().startswith("Stage 1 on CPU worker 1: block1 to block3, ")
+    assert view.model.index(1, 0).data(Qt.ItemDataRole.ToolTipRole) == QToolTip.text()
 
 
 def test_drag_stops_at_last_reachable_split_point(view: SplitPointsView, qtbot: QtBot) -> None:
@@ -100,7 +114,8 @@ def test_automatic_button_is_disabled_for_automatic_split(view: SplitPointsView)
 
 def test_diagram_removes_handles_of_fewer_stages(view: SplitPointsView) -> None:
     view.show_split(make_split(), TITLES[:2])
-    assert len(view.diagram.handles) == 1
+    assert [handle for handle in view.diagram.findChildren(Handle) if handle.isVisible()] == view.diagram.handles
+    assert view.diagram.handles[0].accessibleName() == "Split point 1 of 1"
     assert view.model.rowCount() == 2
 
 
@@ -110,6 +125,13 @@ def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) ->
     diagram.show_split(make_split(), TITLES)
     assert diagram.handles == []
     assert diagram.sizeHint().height() < 110
+    diagram.resize(500, diagram.height())
+    texts = ("0 · CPU worker 0", "50% · 6.0 ms", "1 · CPU worker 1", "50% · 6.0 ms", "3.0 KiB →")
+    assert describe_painting(diagram).startswith(", ".join(f"“{text}” text" for text in texts))
+    alone = make_split(stage_ranks=(0, 0), devices=("cpu",), in_flight=(2, 1), memory_bytes=(1,))
+    diagram.show_split(alone, TITLES)
+    assert "% ·" not in describe_painting(diagram), "the stages exceed the memory"
+    assert "“stays” text" in describe_painting(diagram)
 
 
 def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTester) -> None:

@@ -40,10 +40,13 @@ def tabs(show_widget: ShowWidget) -> RunTabs:
 
 def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
     ended, working = write_run(8, name="ended"), supervise_here(write_run(20, None, name="working"))
+    newer = supervise_here(write_run(0, None, name="newer"))
+    tabs.show_runs(read(newer, working, ended), None)
+    assert texts(tabs) == ["New job", "▶ 75% · working", "▶ 0% · newer"]
+    tabs.show_status(newer, RunStatus(label="Waiting", text="Waiting", fraction=0.5))
+    assert "%" not in texts(tabs)[2]
+    shutil.rmtree(newer.path)
     tabs.show_runs(read(working, ended), None)
-    assert texts(tabs)[0] == "New job"
-    assert [tab.title for tab in tabs.runs] == ["working"]
-    assert texts(tabs)[1].startswith("▶")
     tabs.select_run(ended)
     assert texts(tabs)[2] == "… ended"
     tabs.show_runs(read(working, ended), None)
@@ -52,6 +55,8 @@ def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
     tabs.show_status(ended, RunStatus(label="Running", text="Running", fraction=0.32))
     assert texts(tabs)[2] == "▶ 32% · ended"
     assert tabs.accessibleTabName(2) == "ended, Running, 32%"
+    tabs.show_runs(read(working, ended), ended)
+    assert texts(tabs)[2] == "▶ 32% · ended", "the state of the followed run is newer than the list"
     tabs.show_status(ended, RunStatus(label="Completed", text="Completed", fraction=1.0))
     assert texts(tabs)[2] == "✔ ended"
 
@@ -63,6 +68,13 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
     assert [tab.is_closable for tab in tabs.runs] == [True, False]
     tabs.close_run(working)
     assert tabs.count() == 3
+    other = write_run(8, name="other")
+    tabs.select_run(other)
+    tabs.show_runs(read(other, working, ended), None)
+    tabs.select_run(ended)
+    with qtbot.assertNotEmitted(tabs.job_chosen), qtbot.waitSignal(tabs.run_closed):
+        tabs.close_run(other)
+    assert tabs.current_run.run is ended
     with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]):
         tabs.close_run(ended)
     assert [tab.title for tab in tabs.runs] == ["working"]
@@ -114,7 +126,9 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
     press(window, Qt.Key.Key_Tab, qtbot)
     assert session.run.path == first.path
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
+    window.form.focus_field("epochs")
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
+    assert window.focusWidget() is page.tabs
     assert session.run.path == second.path
     press(window, Qt.Key.Key_N, qtbot)
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
@@ -154,8 +168,10 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     older, _newer = write_run(8, name="older"), write_run(8, name="newer")
     first = open_window()
     first.show_run(older)
+    first.acts.run_settings.trigger()
     first.close()
     second = open_window()
+    assert not second.train.run_settings.isHidden()
     qtbot.waitUntil(lambda: second.workspace.session.run is not None)
     assert second.workspace.session.run.path == older.path
     second.show_form()
@@ -168,6 +184,7 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     fourth = open_window()
     qtbot.waitUntil(lambda: fourth.train.shows_run)
     assert fourth.workspace.session.run.path == working.path
+    assert "working run" in fourth.train.close_tab.disabled_reason
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -202,14 +219,17 @@ def test_window_closed_at_its_start_keeps_the_run_of_last_time(qtbot: QtBot) -> 
 def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBot) -> None:
     view = show_widget(RunSettingsView(), 320, 400)
     assert not view.use.isEnabled()
-    of_run = job(epochs=9, augmentation="light")
+    view.show_job(job(epochs=7))
+    of_run = job(epochs=9, augmentation="light", options={"swarm": 3.5})
     view.show_job(of_run)
+    assert view.tree.topLevelItemCount() == 2
     changed, defaults = (view.tree.topLevelItem(number) for number in range(2))
     assert (changed.isExpanded(), defaults.isExpanded()) == (True, False)
     rows = [[group.child(row) for row in range(group.childCount())] for group in (changed, defaults)]
     lines = [{row.text(0): (row.text(1), row.toolTip(0)) for row in of_group} for of_group in rows]
     helps = {field.label: field.help for field in FIELDS.values()}
     assert [group.text(0).split()[-1] for group in (changed, defaults)] == [f"({len(of_group)})" for of_group in lines]
+    assert lines[0].pop("swarm") == ("3.5", "swarm: 3.5\n")  # an option that isn't known anymore
     assert lines[0]["Epochs"] == ("9", f"Epochs: 9\n{helps['Epochs']}")
     assert lines[0]["Augmentation"] == ("Light", f"Augmentation: Light\n{helps['Augmentation']}")
     assert all(tip.endswith(f"\n{helps[label]}") for of_group in lines for label, (_, tip) in of_group.items())
@@ -221,6 +241,11 @@ def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBo
     with qtbot.waitSignal(view.requested) as requested:
         view.use.click()
     assert requested.args == [of_run]
+    view.resize(320, 400)
+    assert not view.tree.isColumnHidden(1)
+    assert "Epochs" in [row.text(0) for row in rows[0]]
+    view.show_job(None)
+    assert (view.tree.isVisible(), view.use.isEnabled()) == (False, False)
 
 
 def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -236,3 +261,4 @@ def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBo
     assert window.form.isVisible()
     assert window.form.field_value("epochs") == 9
     assert window.workspace.devices.selection() == (CPU, CPU)
+    assert not window.acts.run_settings.isEnabled()

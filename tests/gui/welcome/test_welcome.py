@@ -9,7 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
-from engine.checks.machine_findings import Finding
+from engine.checks.machine_findings import Finding, Grade
 from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -21,6 +21,7 @@ from gui.pages import MONITOR
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import FindingRow, WelcomePage
+from gui.widgets.labels import IconLabel
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.support.nvml_profiles import make_consumer_gpu_profile
 from tests.support.nvml_stub import NvmlStub
@@ -83,6 +84,24 @@ def test_finding_has_its_remedy_and_command(
     if command:
         row.copy.click()
         assert QGuiApplication.clipboard().text() == row.copy.toolTip() == command
+
+
+@pytest.mark.parametrize(
+    ("grade", "remedy", "icon", "spoken"),
+    [
+        ("fine", "", ("ok", "ok"), "Fine"),
+        ("limited", "Restart.", ("warning", "warning"), "Note"),
+        ("limited", "", ("info", "accent"), "Note"),
+        ("cpu_only", "", ("error", "error"), "Wrong"),
+    ],
+)
+def test_finding_has_an_icon(
+    show_widget: ShowWidget, grade: Grade, remedy: str, icon: tuple[str, str], spoken: str
+) -> None:
+    row = show_widget(FindingRow(Finding(grade, "Driver", "It is old.", remedy)))
+    label = row.findChild(IconLabel)
+    assert label.accessibleName() == spoken
+    assert label.pixmap().toImage() == show_widget(IconLabel(*icon)).pixmap().toImage()
 
 
 def test_welcome_page_stacks_texts_and_columns_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:
