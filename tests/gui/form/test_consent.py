@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
@@ -38,6 +39,9 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     bar, long, short = ConsentBar(), tmp_path / "long.py", tmp_path / "short.py"
     qtbot.addWidget(bar)
     long.write_text("x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000)
+    ended, single = tmp_path / "ended.py", tmp_path / "single.py"
+    ended.write_text("x" * PREVIEW_BYTES + "\nsecond\n")
+    single.write_text("z" * PREVIEW_BYTES + "y")
     short.write_text("pass\n")
     text = bar.findChild(QPlainTextEdit)
     assert text is not None
@@ -45,6 +49,8 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     for path, visible, hidden in (
         (long, "x" * PREVIEW_BYTES, "3 lines are left (3,000,013 bytes)"),
         (short, "pass\n", ""),
+        (ended, "x" * PREVIEW_BYTES, "2 lines are left (8 bytes)"),
+        (single, "z" * PREVIEW_BYTES, "1 line is left (1 bytes)"),
     ):
         bar.ask(str(path), model_file_sha256(str(path)), agreed=False)
         assert text.isHidden()
@@ -52,3 +58,19 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
         qtbot.waitUntil(lambda visible=visible: text.toPlainText() == visible)
         assert bar._hidden_note.isHidden() is not bool(hidden)
         assert hidden in bar._hidden_note.text()
+    bar._show.click()
+    single.unlink()
+    bar._show.click()
+    qtbot.waitUntil(lambda: text.toPlainText() == "The file can't be read: No such file or directory.")
+
+
+def test_consent_that_cannot_be_saved_allows_nothing(
+    model_file: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOOTPLATE_HOME", str(model_file))
+    bar = ConsentBar()
+    qtbot.addWidget(bar)
+    bar.ask(str(model_file), model_file_sha256(str(model_file)), agreed=False)
+    with qtbot.assertNotEmitted(bar.allowed):
+        bar._allow.click()
+        qtbot.waitUntil(lambda: "Couldn't save your consent" in bar._question.text())

@@ -95,6 +95,23 @@ def test_start_waits_for_the_disk(
     assert job.model.name == str(model_file)
 
 
+def test_failed_query_is_raised_and_repeated(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = QObject()
+    disk, path = CachedDisk(parent), str(tmp_path)
+    with monkeypatch.context() as patch, qtbot.capture_exceptions() as raised:
+        patch.setattr(RealDisk, "kind", lambda _disk, path: int(path))
+        disk.kind(path)
+        disk.refresh()
+        qtbot.waitUntil(lambda: bool(raised))
+    assert isinstance(raised[0][1], ValueError)
+    assert disk.unanswered == [path]
+    disk.refresh()
+    qtbot.waitUntil(lambda: disk.kind(path) == "folder")
+    disk.start_pass()
+    disk.start_pass()
+    assert disk.kind(path) is None, "the last pass didn't contain the question"
+
+
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that a change of the disk is noticed if a running refresh has already read the old state."""
     was_read, released = threading.Event(), threading.Event()

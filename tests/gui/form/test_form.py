@@ -21,9 +21,11 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.weights import cached_path
 from engine.runs.consent import has_consent
+from engine.runs.estimates import Estimate
 from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
 from gui.form.submit_bar import StepList
+from gui.format import size
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.support.widgets import find_button
 
@@ -83,6 +85,7 @@ def test_problems_are_marked_at_their_fields(form: JobForm, qtbot: QtBot) -> Non
         assert not any(problem in form.reason.text() for problem in problems)
     form.set_start_problems([Problem("run", "a", "", "error"), *[Problem("model", text, "", "error") for text in "bc"]])
     assert form.train.toolTip().count(FIELDS["model"].label) == 1
+    assert "the run" in form.train.toolTip()
 
 
 def test_form_names_gpus_as_their_cards_do(form: JobForm, qtbot: QtBot) -> None:
@@ -97,7 +100,7 @@ def test_focus_returns_to_train(filled: JobForm, qtbot: QtBot) -> None:
     filled.train.setFocus()
     qtbot.waitUntil(filled.train.hasFocus)
     filled.set_starting(True)
-    assert not filled.train.hasFocus()
+    assert (filled.train.hasFocus(), filled.train.toolTip()) == (False, "Starting the run.")
     filled.set_starting(False)
     assert filled.train.hasFocus()
 
@@ -175,6 +178,11 @@ def test_section_with_a_problem_expands(form: JobForm, qtbot: QtBot) -> None:
     optimizer.set_open(False)
     form.validate()
     assert not optimizer.is_open  # it has been shown
+    form.set_field("weight_decay", 0.1)
+    qtbot.waitUntil(lambda: not form.rows["weight_decay"].problems)
+    assert not form.rows["weight_decay"].editor.control.property("severity")
+    form.set_field("weight_decay", "much")
+    qtbot.waitUntil(lambda: optimizer.is_open)
 
 
 def test_model_is_found_by_part_of_its_name(form: JobForm, qtbot: QtBot) -> None:
@@ -240,6 +248,14 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     assert isinstance(box, QComboBox)
     marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
     assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
+    form.set_devices(tuple(f"GPU-{number}" for number in range(4)))
+    qtbot.waitUntil(lambda: " – " not in box.itemText(box.findData("hsdp")))
+    form.set_devices(("GPU-1",))
+    qtbot.waitUntil(lambda: box.itemText(box.findData("single")) == "Single device")
+    form.set_devices(("ws1:GPU-1", "ws2:GPU-1"))
+    qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel – one machine only")
+    form.set_devices(("GPU-1", "GPU-2"))
+    qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel")
     assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
     form.set_devices(("GPU-1", "cpu"))
     qtbot.waitUntil(lambda: "CUDA GPUs only" in box.itemText(box.findData("dp")))
@@ -267,6 +283,9 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
         filled.card.show_progress(done, 10)
         assert (bar.value(), bar.maximum(), bar.isVisibleTo(filled)) == (done, 10, True)
     card = filled.card
+    assert card.text() == "Inspecting the folder… 3 of 10 files"
+    card.show_progress(0, 0)
+    assert card.text() == "Inspecting the folder… listing files"
     assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False] * 3
     card.show_report(msgspec.structs.replace(REPORT, classes=()))
     assert not bar.isVisibleTo(filled)
@@ -276,7 +295,9 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
 def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.set_job(Job.from_fields(dataset=str(images)))
     assert form.card.text().startswith("Inspecting the folder…")
-    find_button(form.card, "Cancel the inspection").click()
+    with qtbot.waitSignal(form.folder_chosen) as chosen:
+        find_button(form.card, "Cancel the inspection").click()
+    assert chosen.args == [None]
     assert form.card.text().startswith("Not inspected.")
     with qtbot.assertNotEmitted(form.folder_chosen, wait=400):
         form.validate()
@@ -372,6 +393,7 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
     qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"})
     assert form.steps.lines["Data"].text() == "Data: 2 classes, 33 images"
     assert "CPU · Single device" in form.steps.lines["Devices"].text()
+    assert form.steps.lines["Recipe"].text() == "Recipe: None · ResNet-18"
     form.set_devices(())
     qtbot.waitUntil(lambda: form.steps.states["Devices"] == "attention")
     description = form.steps.lines["Devices"].accessibleDescription()
@@ -415,7 +437,11 @@ def test_step_shows_its_worst_problem_once_it_has_started(styled: QApplication, 
 def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: QtBot) -> None:
     control = filled.rows["seed"].editor.control
     assert not control.isVisible()
+    filled.body.filter.box.setText("warm-up")
     filled.focus_field("seed")
+    assert filled.body.filter.box.text() == ""
+    assert isinstance(control, QSpinBox)
+    assert control.lineEdit().selectedText() == "0"
     assert filled.window().focusWidget() is control
     qtbot.waitUntil(lambda: not control.visibleRegion().isEmpty())
 
@@ -454,6 +480,13 @@ def test_estimate_is_for_the_jobs_images_size_and_devices(filled: JobForm, qtbot
     filled.set_field("learning_rate", "fast")
     qtbot.waitUntil(lambda: filled.submit_bar.estimate.text() != text)
     assert filled.submit_bar.estimate.isHidden()
+    filled.readiness.show_estimate(request, Estimate(seconds=720.0, memory_bytes=9 << 30, run_id="a", is_scaled=True))
+    total = size(snapshot().cpu.memory_total_bytes)
+    assert filled.submit_bar.estimate.text() == f"Estimate: about 12 min on the CPU, 9.0 of {total} each"
+    assert filled.submit_bar.estimate.toolTip().splitlines()[1:] == [
+        "Time and memory from run a",
+        "Scaled to the number of devices and the image size",
+    ]
 
 
 def test_note_does_not_move_adjacent_editors(filled: JobForm, qtbot: QtBot) -> None:

@@ -11,7 +11,7 @@ from engine.contract.problems import Problem
 from gui.form.fields import MAIN_FIELDS, METHOD, SECTIONS
 from gui.form.form import JobForm
 from gui.form.setting_filter import SettingFilter
-from tests.support.widgets import OpenWindow, is_right_of
+from tests.support.widgets import OpenWindow, is_right_of, join_visible_texts
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -126,6 +126,9 @@ def test_filter_return_key_focuses_the_match(form: JobForm, qtbot: QtBot) -> Non
 def test_filter_reports_no_match(form: JobForm, qtbot: QtBot) -> None:
     assert find(form, qtbot, "zebra").list_matches() == []
     assert not any(section.isVisible() for section in form.sections)
+    assert "No setting matches “zebra”." in join_visible_texts(form.body.filter)
+    form.body.filter.box.setText("warm-up")
+    assert "No setting" not in join_visible_texts(form.body.filter)
 
 
 def test_unavailable_weights_are_reported_below_the_model(form: JobForm, qtbot: QtBot) -> None:

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.catalogue import Catalogue, Measure, Supplement, load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from gui.form.fields import METHOD
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.sources.inspector import PluginReader
@@ -84,6 +85,7 @@ def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalog
     qtbot.waitUntil(lambda: "is not a number" in row.problem_label.text())
     assert "Slope" in form.train.accessibleDescription() + form.reason.text()
     assert form.options.rows["bias"].problems == ()
+    assert form.body.section(METHOD).is_open
     row.set_value(0.5)
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
     form.set_field("model", "resnet18")

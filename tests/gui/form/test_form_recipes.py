@@ -19,6 +19,7 @@ from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import write_run
+from tests.support.widgets import join_visible_texts
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -51,6 +52,13 @@ def values(form: JobForm, *names: str) -> tuple[object, ...]:
 
 def mark(form: JobForm, title: str) -> str:
     return next(section for section in form.sections if section.title == title).mark.text()
+
+
+def find_recipe(form: JobForm, recipe: str) -> int:
+    """Return the index of a recipe in the list of recipes, or -1 if it isn't offered."""
+    editor = form.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    return editor.box.findData(recipe)
 
 
 def choose(form: JobForm, recipe: str) -> None:
@@ -88,6 +96,7 @@ def test_recipe_fields_follow_the_inspection(inspected: JobForm) -> None:
 
 
 def test_pretrained_checkbox_switches_the_recipe(inspected: JobForm) -> None:
+    assert find_recipe(inspected, "") < 0, "the job has a recipe"
     change(inspected, pretrained=False)
     assert values(inspected, "recipe", "optimizer") == ("from-scratch", "sgd")
     change(inspected, pretrained=True)
@@ -157,6 +166,7 @@ def test_job_without_recipe_is_unchanged(form: JobForm, images: Path, qtbot: QtB
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
+    assert find_recipe(form, "") >= 0
     assert mark(form, "Augmentation") == "● 1 changed"
     assert form.rows["mixup"].reset.toolTip() == "Reset to the default"
     assert "No recipe" in form.rows["recipe"].note.text()
@@ -358,6 +368,23 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     assert values(inspected, "recipe", "epochs") == ("fine-tune", 30)
 
 
+def test_recipe_that_cannot_be_deleted_stays(inspected: JobForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected.recipes.save("Mine", "")
+    inspected.validate()
+
+    def fail(_path: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("gui.form.recipes.delete_recipe", fail)
+    editor = inspected.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    editor.delete.trigger()
+    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
+    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    assert "Couldn't delete the recipe" in inspected.rows["recipe"].note.text()
+    assert values(inspected, "recipe") == ("mine",)
+
+
 def test_recipe_that_is_chosen_while_another_is_deleted_or_renamed_stays(inspected: JobForm) -> None:
     editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
@@ -407,6 +434,9 @@ def test_scaled_learning_rate_is_announced_and_undone(inspected: JobForm, qtbot:
     assert not inspected.scaled_rate.isVisible()
     change(inspected, batch_size=2 * batch)
     assert values(inspected, "learning_rate") == (2 * rate,)
+    assert f"Learning rate {2 * rate:g}: scaled with the batch size ({rate:g} at {batch})." in join_visible_texts(
+        inspected.scaled_rate
+    )
     qtbot.mouseClick(inspected.scaled_rate.undo, Qt.MouseButton.LeftButton)
     assert values(inspected, "learning_rate") == (rate,)
     inspected.validate()

@@ -32,6 +32,10 @@ def test_automatic_strategy_follows_the_devices(filled: JobForm, qtbot: QtBot) -
     qtbot.waitUntil(lambda: row.note.text() == "DistributedDataParallel on CPU and ws1 CPU")
     assert "bucket_mib" in in_sight(filled)
     assert (filled.field_value("strategy"), row.problem_label.text()) == ("auto", "")
+    filled.set_devices(())
+    qtbot.waitUntil(lambda: row.note.text() == "")
+    filled.set_field("strategy", "ddp")
+    qtbot.waitUntil(lambda: row.note.text() == filled.catalogue.strategy("ddp").summary)
 
 
 def test_form_has_every_strategy_field(form: JobForm) -> None:
@@ -46,6 +50,7 @@ def test_split_points_have_a_summary_and_reset_to_automatic(form: JobForm, qtbot
     assert row.reset.isHidden()
     form.split_points.set_value(("layer1", "layer3"))
     assert form.split_points.line.text() == "moved by hand (2 split points)"
+    assert form.split_points.line.toolTip() == "layer1, layer3"
     assert not row.reset.isHidden()
     qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
     assert form.split_points.line.text() == "automatic"

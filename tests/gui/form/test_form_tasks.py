@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtWidgets import QComboBox, QSpinBox
 from pytestqt.qtbot import QtBot
 
 import resources
@@ -80,6 +80,19 @@ def test_too_small_image_size_is_reset(form: JobForm) -> None:
     form.set_field("image_size", 28)
     form.set_field("task", "segmentation")
     assert form.field_value("image_size") is None
+    form.set_field("task", "classification")
+    form.set_field("image_size", 64)
+    form.set_field("task", "segmentation")
+    assert form.field_value("image_size") == 64
+
+
+def test_empty_image_size_shows_the_default_of_the_model(form: JobForm) -> None:
+    spin, shown = form.rows["image_size"].editor.control, []
+    assert isinstance(spin, QSpinBox)
+    for model in ("resnet18", "inception_v3", "mine.py"):
+        form.set_field("model", model)
+        shown.append(spin.specialValueText())
+    assert shown == ["auto (224)", "auto (299)", "auto"]
 
 
 def test_irrelevant_fields_are_hidden(form: JobForm) -> None:

@@ -47,6 +47,10 @@ def test_format_shows_what_was_recognized(folder_form: JobForm) -> None:
     assert "COCO JSON" in folder_form.rows["format"].note.text()
     folder_form.set_field("format", "coco")
     assert folder_form.rows["format"].note.text() == ""
+    folder_form.set_field("format", "")
+    folder_form.set_report(UNCERTAIN)
+    folder_form.set_field("dataset", "/elsewhere")
+    assert folder_form.rows["format"].note.text() == ""
 
 
 def test_format_keeps_other_readings_after_a_choice(folder_form: JobForm) -> None:

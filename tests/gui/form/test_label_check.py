@@ -95,6 +95,13 @@ def test_label_check_remembers_other_windows(settings: Settings) -> None:
     assert not LabelCheck(settings).start_if_needed("/data/a", UNCERTAIN)
 
 
+def test_label_check_forgets_the_oldest_datasets(settings: Settings) -> None:
+    check = LabelCheck(settings)
+    for number in range(501):
+        assert check.start_if_needed(f"/data/{number}", UNCERTAIN)
+    assert [LabelCheck(settings).start_if_needed(f"/data/{number}", UNCERTAIN) for number in (1, 0)] == [False, True]
+
+
 @pytest.mark.parametrize("text", ["", "{}", '[["/data/a"]]', "[[1, 2]]"])
 def test_unreadable_memory_of_labels_counts_as_none(settings: Settings, text: str) -> None:
     settings.set("labels_seen", text)

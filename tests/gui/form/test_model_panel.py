@@ -42,6 +42,9 @@ def test_list_begins_with_recommended_models(panel: ModelPanel) -> None:
     assert len(column(panel, NAME)) == len(MODELS)
     assert panel.table.rowHeight(0) >= 28
     fonts = [[panel.model.index(row, column).data(Qt.ItemDataRole.FontRole) for column in (0, 1)] for row in (0, 2)]
+    assert panel.model.index(0, WEIGHTS).data(Qt.ItemDataRole.ToolTipRole) == describe_model(panel.model.rows[0])
+    families = [panel.family.itemText(row) for row in range(panel.family.count())]
+    assert families == ["All families", *sorted({entry.family for entry in MODELS})]
     assert [[font is not None and font.bold() for font in row] for row in fonts] == [[True, False], [False, False]]
     panel.table.sortByColumn(PARAMETERS, Qt.SortOrder.DescendingOrder)
     assert {row.entry.id for row in panel.model.rows[:2]} == {"resnet50", "timm:tf_efficientnet_lite0"}
@@ -168,7 +171,17 @@ def test_weights_are_included_downloaded_or_none() -> None:
     entries = [catalogue.model(name) for name in ("mnist_cnn", "timm:tf_efficientnet_lite0", "resnet18")]
     states = describe_all_weights([entry for entry in entries if entry is not None], catalogue, "")
     assert [state.text for state in states.values()][:2] == ["none", "included"]
-    assert states["mnist_cnn"].missing_bytes > states["timm:tf_efficientnet_lite0"].missing_bytes == 0
+    assert states["resnet18"].text == "44.7 MiB to download"
+    assert (
+        states["mnist_cnn"].missing_bytes
+        > states["resnet18"].missing_bytes
+        > states["timm:tf_efficientnet_lite0"].missing_bytes
+        == 0
+    )
+    resnet = OfferedModel(entries[2], is_recommended=True)  # type: ignore[arg-type]
+    assert describe_model(resnet) == (
+        "Recommended · resnet18 · 11,689,512 parameters · 224 px by default · ImageNet 69.8% top-1, torchvision"
+    )
     included = OfferedModel(entries[1], weights=states["timm:tf_efficientnet_lite0"])  # type: ignore[arg-type]
     assert states["timm:tf_efficientnet_lite0"].license in describe_model(included).split(": ")[-1].split(" · ")
 
@@ -197,6 +210,7 @@ def test_field_shows_titles_and_keeps_ids(form: JobForm) -> None:
     form.set_job(Job.from_fields(model="resnet50"))
     line = form.fields.model.line
     assert (line.text(), form.field_value("model")) == ("ResNet-50", "resnet50")
+    assert (line.toolTip(), line.cursorPosition()) == ("resnet50", 0)
     line.setText("vgg-16")
     assert form.field_value("model") == "vgg16"
     for typed in ("timm:vit_tiny_patch16_224.augreg_in21k", "/models/net.py", "resnet81"):

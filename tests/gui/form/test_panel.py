@@ -119,6 +119,11 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
     panel.begin_prefill(make_prefill(run, text="Again"))
     qtbot.waitActive(panel)
+    search = panel.form.body.filter.box
+    search.setText("warm-up")
+    search.setFocus()
+    qtbot.keyClick(search, Qt.Key.Key_Escape)
+    assert (search.text(), panel.banner_text.text()) == ("", "Again")
     panel.form.focus_field("epochs")
     qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
     assert panel.form is form_before
@@ -204,6 +209,8 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     job_before = panel.job_form.job
     assert job_before.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
+    assert not panel.on_start_failed([Problem("run", "It was refused.")])
+    assert "It was refused." not in panel.submit_bar.reason.text()
     assert panel.form.prefill is not None
     with qtbot.waitSignal(panel.resume_requested):
         panel.start()
@@ -228,6 +235,21 @@ def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
     assert panel.form is panel.job_form
     assert panel.form.field_value("dataset") == str(tmp_path)
     assert panel.form.field_value("epochs") == 3
+
+
+def test_report_is_shared_by_forms_with_the_same_folder(job_panel: JobPanel, images: Path, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(job_panel.folder_chosen):
+        job_panel.set_job(Job.from_fields(dataset=str(images)))
+    job_panel.set_report(REPORT)
+    for job, report in (
+        (Job.from_fields(dataset=str(images.parent)), None),
+        (Job.from_fields(dataset=str(images), seed=3), None),
+        (Job.from_fields(dataset=str(images), epochs=9), REPORT),
+    ):
+        job_panel.begin_prefill(Prefill(text="A fork", job=job))
+        assert job_panel.form.report is report
+        job_panel.end_prefill()
+        assert job_panel.form.report is REPORT
 
 
 def test_inspection_of_hidden_form_is_repeated_when_it_returns(
