@@ -28,6 +28,7 @@ def find_problems(tmp_path: Path, **fields: Any) -> list[Problem]:
 DEEPLAB = {"task": "segmentation", "model": "deeplabv3plus"}
 SYNCED = DEEPLAB | {"batch_size": 2, "devices": (A, B), "strategy": "ddp", "sync_batchnorm": True}
 RESNET = {"task": "classification", "model": "resnet18"}
+TENSOR_PARALLEL = {"task": "classification", "model": "mobilenet_v3_small", "image_size": 32, "batch_size": 2}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ RESNET = {"task": "classification", "model": "resnet18"}
         (DEEPLAB | {"batch_size": 3, "devices": (A, B), "strategy": "dp"}, "fewer devices"),
         (DEEPLAB | {"batch_size": 2, "devices": (A, B), "strategy": "fsdp"}, "Set 4 or more"),
         (SYNCED | {"freeze_epochs": 1}, "Set 4 or more"),
+        (TENSOR_PARALLEL | {"devices": ("cpu",) * 4, "strategy": "ddp_tp", "replicas": 2}, "Set 4 or more"),
     ],
 )
 def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[str, Any], remedy: str) -> None:

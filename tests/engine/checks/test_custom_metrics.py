@@ -43,5 +43,5 @@ def test_measures_in_reads_only_literals(text: str, found: int) -> None:
 def test_measures_in_ignores_missing_and_large_files(tmp_path: Path) -> None:
     assert RealDisk().model_file(str(tmp_path / "none.py")) == RealDisk().model_file(str(tmp_path)) == ModelFile(None)
     text = f"class A(CustomTask):\n    metrics = ({ROW},)\n".encode()
-    assert parse_metrics(text)
-    assert not parse_metrics(text + b"#" * MAX_BYTES)
+    assert parse_metrics(text.ljust(MAX_BYTES, b"#"))
+    assert not parse_metrics(text.ljust(MAX_BYTES + 1, b"#"))

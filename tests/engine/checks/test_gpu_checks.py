@@ -150,7 +150,7 @@ def test_instance_excludes_other_gpus(strategy: str, devices: tuple[str, ...]) -
 
 
 def test_lost_gpus_are_named_with_their_xids() -> None:
-    lost_gpu = gpu(1, lost=True, xids=(Xid(1.0, 31), Xid(2.0, 79)))
+    lost_gpu = gpu(1, lost=True, xids=(Xid(1.0, 31), Xid(2.0, 79), Xid(2.5, 79)))
     off_the_bus = gpu(2, xids=(Xid(3.0, 79),))
     state = machine(gpu(0, xids=(Xid(1.0, 31),)), lost_gpu, off_the_bus)
     unlisted = "GPU-3aaaaaaa-1111-2222-3333-444444444444"
@@ -159,7 +159,7 @@ def test_lost_gpus_are_named_with_their_xids() -> None:
     )
     assert list(found) == [lost_gpu.uuid, off_the_bus.uuid, unlisted]
     assert "GPU 1" in found[lost_gpu.uuid]
-    assert "Xid 31, 79" in found[lost_gpu.uuid]
+    assert "(Xid 31, 79)" in found[lost_gpu.uuid]
     assert unlisted in found[unlisted]
 
 

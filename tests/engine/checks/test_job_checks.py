@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.checks.disk import RealDisk, model_file_sha256
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import ModelEntry, load_catalogue
-from engine.contract.dataset import DatasetReport
+from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.devices import Gpu, Nvml, Snapshot
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
@@ -209,6 +209,20 @@ def test_dataset_problems_include_those_of_the_report(good: Job) -> None:
     problem = Problem("dataset", "One class only.", "Add another.")
     report = DatasetReport(folder=good.data.dataset, format="imagefolder", problems=(problem,))
     assert problems(good, load_catalogue(), TWO, report) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("images", "chosen", "warns"),
+    [(31, {"batch_size"}, True), (32, {"batch_size"}, False), (0, {"batch_size"}, False), (31, (), False), (31, None, False)],
+)  # fmt: skip
+def test_chosen_batch_size_larger_than_the_training_split_is_a_warning(
+    good: Job, images: int, chosen: Any, warns: bool
+) -> None:
+    splits = (SplitReport("val", {"a": 1}), SplitReport("train", {"a": images}))
+    report = DatasetReport(folder=good.data.dataset, format="imagefolder", splits=splits)
+    found = problems(good.with_fields(batch_size=32), load_catalogue(), TWO, report, chosen=chosen)
+    warnings = [(each.severity, each.choices[0].values) for each in found if each.field == "batch_size"]
+    assert warnings == ([("warning", {"batch_size": images})] if warns else [])
 
 
 def test_class_count_problem_of_line_tasks(good: Job) -> None:

@@ -15,6 +15,7 @@ from engine.checks.machine_findings import (
     driver_findings,
     gpu_findings,
     memory_findings,
+    shared_memory_findings,
     training_findings,
 )
 from engine.contract.devices import Cpu, Nvml, Snapshot
@@ -47,6 +48,9 @@ def test_training_findings_name_usable_and_blocked_gpus() -> None:
     blocked, usable = find_training(machine(gpu(0), PASCAL))
     assert (blocked.grade, usable.grade) == ("limited", "fine")
     assert usable.text == "PyTorch can use GPU 0"
+    parent = gpu(0, cuda_index=None, mig_enabled=True)
+    (usable,) = find_training(machine(parent, instance(7, parent)))
+    assert usable.text == "PyTorch can use GPU 0 MIG 7"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,11 @@ def test_driver_findings_grade_errors() -> None:
     (denied,) = driver_findings(Nvml("no_permission", "Ask for access."))
     (absent,) = driver_findings(Nvml("no_library", "Install it."))
     assert (denied.grade, absent.grade) == ("cpu_only", "limited")
+    files = ("/dev/nvidiactl", "/dev/nvidia3")
+    assert list(driver_findings(Nvml("ok", driver_version="580.1", cuda_version="13.2", denied_files=files))) == [
+        Finding("fine", "Driver", "NVIDIA 580.1, for CUDA up to 13.2"),
+        Finding("limited", "Driver", "this user has no permission to open /dev/nvidia3, so its GPU is not listed"),
+    ]
 
 
 def test_low_memory_and_disk_have_remedies(monkeypatch: pytest.MonkeyPatch, separate_home: Path) -> None:
@@ -101,3 +110,6 @@ def test_low_memory_and_disk_have_remedies(monkeypatch: pytest.MonkeyPatch, sepa
     (disk,) = disk_findings()
     assert (disk.grade, str(separate_home) in disk.text) == ("limited", True)
     assert "FOOTPLATE_HOME" in disk.remedy
+    for minimum, grade in ((0, "fine"), (1 << 60, "limited")):
+        monkeypatch.setattr(machine_findings, "LITTLE_SHARED_BYTES", minimum)
+        assert [finding.grade for finding in shared_memory_findings()] == [grade]

@@ -173,7 +173,7 @@ def test_export_zip_replaces_on_request(run: RunFolder, tmp_path: Path) -> None:
     taken.write_text("before")
     assert export_zip(run, taken, {}, replace=True)
     assert zipfile.is_zipfile(taken)
-    with pytest.raises(ExportRefused):
+    with pytest.raises(ExportRefused, match="already exists"):
         export_zip(run, run.path, {}, replace=True)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ import pytest
 
 from engine.checks import node_checks
 from engine.checks.node_checks import digest_inputs, host_problems, machine_problems, versions
+from engine.checks.torch_support import TorchBuild
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
@@ -160,6 +163,22 @@ def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path],
     assert problem.field == "dataset"
 
 
+def test_differences_find_other_and_missing_files(tmp_path: Path) -> None:
+    model, weights = tmp_path / "net.py", tmp_path / "net.pt"
+    model.write_bytes(b"net")
+    weights.write_bytes(b"1234")
+    job = Job.from_fields(dataset="", model=str(model), weights_file=str(weights))
+    inputs = digest_inputs(job)
+    sizes = {field: (digest.files, digest.size_bytes) for field, digest in inputs.items()}
+    assert sizes == {"model": (1, 3), "weights_file": (1, 4)}
+    facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
+    weights.write_bytes(b"4321")
+    [problem] = machine_problems(facts, "node1", digest_inputs(job), facts, "this machine")
+    assert (problem.field, "a different file of the job's weights_file" in problem.message) == ("weights_file", True)
+    model.unlink()
+    assert digest_inputs(job)["model"].files == 0
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", "a/../../b", "a\0b"])
 def test_is_inside_rejects_paths_outside_of_run_folder(path: str) -> None:
     assert not is_inside(path)
@@ -192,8 +211,13 @@ def test_collectives_use_chosen_interface(
 
 def test_versions_cover_packages_that_runs_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_checks, "plugin_packages", lambda: ["pytest"])
+    monkeypatch.setattr(node_checks, "find_installed_torch", lambda: TorchBuild("2.15.0", cuda="13.0"))
+    monkeypatch.setattr(metadata, "distributions", lambda: [SimpleNamespace(name="nvidia-nccl-cu13", version="2.30")])
     packages = {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy", "pillow", "pytest"}
-    assert packages | installed_versions(["transformers", "tifffile"]).keys() <= set(versions())
+    found = versions()
+    assert packages | installed_versions(["transformers", "tifffile"]).keys() <= set(found)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert (found["python"], found["torch"], found["nccl"]) == (python, "2.15.0", "2.30")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.job import Job, save_job
-from engine.runs.estimates import PastRun, estimate, estimate_remaining_s, read_past_run, read_past_runs
+from engine.runs.estimates import MAX_PAST_RUNS, PastRun, estimate, estimate_remaining_s, read_past_run, read_past_runs
 from engine.runs.folder import RunFolder
 
 RTX = "RTX 6000"
@@ -70,11 +70,12 @@ def test_estimate_scales_with_pixels_and_devices(size: int, kinds: tuple[str, ..
 
 
 def test_estimate_prefers_the_closest_run() -> None:
-    slow = msgspec.structs.replace(change_past_run(precision="fp32"), run_id="slow", images_per_second=20.0)
-    assert seconds(JOB, slow, PAST) == pytest.approx(220)
-    assert seconds(JOB.with_fields(precision="fp32"), PAST, slow) == pytest.approx(10 * (200 + 2))
-    pair = msgspec.structs.replace(slow, job=JOB, device_kinds=(RTX, RTX))
-    assert seconds(JOB, pair, PAST) == pytest.approx(220)
+    for fields in ({"strategy": "ddp"}, {"precision": "fp32"}, {"batch_size": 8}):
+        slow = msgspec.structs.replace(change_past_run(**fields), images_per_second=20.0)
+        assert seconds(JOB, slow, PAST) == pytest.approx(220)
+        assert seconds(JOB.with_fields(**fields), PAST, slow) == pytest.approx(10 * (200 + 2))
+    for changes in ({"device_kinds": (RTX, RTX)}, {"image_size": 50}):
+        assert seconds(JOB, msgspec.structs.replace(slow, job=JOB, **changes), PAST) == pytest.approx(220)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,10 @@ def test_estimate_prefers_the_closest_run() -> None:
         ({"batch_size": 12}, 3, True),
         ({"batch_size": 28}, 6, True),
         ({"ema_decay": 0.9}, None, False),
+        ({"precision": "fp32"}, None, False),
+        ({"optimizer": "adamw"}, None, False),
+        ({"activation_checkpointing": True}, None, False),
+        ({"cpu_offload": True}, None, False),
     ],
 )
 def test_memory_is_an_upper_bound_for_other_batch_sizes(
@@ -171,6 +176,7 @@ def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
     assert past.memory_bytes == 3 << 30
     assert [each.run_id for each in read_past_runs(JOB, [run.summary()], {})] == ["run"]
     assert read_past_runs(JOB.with_fields(model="vit_b_16"), [run.summary()], {}) == []
+    assert read_past_runs(JOB, [run.summary()] * (MAX_PAST_RUNS + 1), {}) == [past] * MAX_PAST_RUNS
     for state, expected in (("completed", []), ("running", [past])):  # only an unfinished run is read again
         summary = msgspec.structs.replace(run.summary(), state=state)
         assert read_past_runs(JOB, [summary], {"run": None}) == expected
@@ -191,3 +197,7 @@ def test_past_run_without_a_speed_is_not_read(run: RunFolder, images_per_second:
 def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:
     assert estimate_remaining_s(run, 1030.0) == pytest.approx(105.0)
     assert estimate_remaining_s(run, 1060.0) == pytest.approx(210.0)
+    assert estimate_remaining_s(run, 990.0) == 0.0, "the clock was set back"
+    resumed = [event for event in run.events() if getattr(event, "step", 0) <= 10]  # the plan begins after step 10
+    run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in resumed))
+    assert estimate_remaining_s(run, 1030.0) is None

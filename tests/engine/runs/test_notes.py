@@ -100,3 +100,10 @@ def test_notes_are_private() -> None:
 def test_tags_are_split_at_commas() -> None:
     assert tags_of(" paper , two  words,,paper, v2 ") == ("paper", "two words", "v2")
     assert tags_of("  ") == ()
+
+
+def test_long_names_and_tags_are_cut() -> None:
+    run = write_run(8)
+    assert change_notes(run.path, name="n" * 121).name == "n" * 120
+    (run.path / FILE).write_text(f'{{"name": "{"n" * 121}", "tags": ["{"t" * 121}"]}}')
+    assert read_notes(run.path) == RunNotes(name="n" * 120, tags=("t" * 120,))

@@ -13,6 +13,7 @@ import pytest
 
 from engine.contract.events import ENCODE, Failed, RunStarted, Warned
 from engine.contract.job import Job
+from engine.runs import export
 from engine.runs.export import ExportRefused, collect_problem_report, write_report
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
@@ -123,6 +124,16 @@ def test_report_names_the_newest_runs_by_aliases(fixed_user: None) -> None:
     }
     assert {name: text for name, text in texts.items() if name.endswith((".log", ".1"))} == logs
     assert "doctor.txt" not in texts
+
+
+def test_report_has_the_last_complete_lines_of_logs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(export, "MAX_LOG_BYTES", 8)
+    run = create_run(Job())
+    for name, text in (("supervisor.log", "one\ntwo\nsix\n"), ("worker-0.log", "three")):
+        (run.path / name).write_text(text)
+    (tmp_path / "private").write_text("secret")
+    (run.path / "worker-1.log").symlink_to(tmp_path / "private")
+    assert collect_problem_report("") == {"run-1/supervisor.log": "six\n", "run-1/worker-0.log": "three"}
 
 
 def test_report_to_missing_folder_is_refused(tmp_path: Path) -> None:

@@ -1,18 +1,23 @@
-"""Parameters that a sharded model uses or shares, in a process group of one rank."""
+"""Parameters that a sharded model uses or shares, divided layers and buckets, in a process group of one rank."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torchvision
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from engine.strategies import gradients
 from engine.strategies.collectives import Collectives
 from engine.strategies.gradients import match_strides
+from engine.strategies.layer_split import find_layer_pairs, shard_layer_pairs
 from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks
 from engine.torch_compat import reduce_unused_parameters
 
@@ -75,3 +80,38 @@ def test_gradients_get_the_strides_of_their_parameters() -> None:
     match_strides([parameter, nn.Parameter(torch.zeros(1))])
     assert parameter.grad.stride() == parameter.stride()
     assert torch.equal(parameter.grad, before)
+
+
+def test_collectives_run_on_buckets_of_one_type(mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    broadcast = dist.broadcast
+
+    def increment_and_broadcast(flat: Tensor, source: int, **options: Any) -> Any:
+        sizes.append(flat.nbytes)
+        return broadcast(flat.add_(1), source, **options)
+
+    monkeypatch.setattr(dist, "broadcast", increment_and_broadcast)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 16)
+    tensors = [
+        torch.arange(2.0),
+        torch.zeros(1, 2),
+        torch.zeros(1),
+        torch.zeros(1).double(),
+        torch.zeros(2, 3).double(),
+    ]
+    expected = [tensor + 1 for tensor in tensors]
+    gradients.broadcast(tensors, 0, None)
+    assert sizes == [16, 4, 8, 48]
+    assert all(map(torch.equal, tensors, expected))
+
+
+def test_divided_attention_computes_the_same(mesh: DeviceMesh) -> None:
+    torch.manual_seed(0)
+    plain = torchvision.models.VisionTransformer(32, 16, 1, 2, hidden_dim=16, mlp_dim=32, num_classes=3)
+    nn.init.normal_(plain.heads.head.weight)
+    divided = copy.deepcopy(plain)
+    pairs = find_layer_pairs(divided)
+    assert [(pair.units, pair.attention is not None) for pair in pairs] == [(2, True), (32, False)]
+    shard_layer_pairs(pairs, mesh, source=0)
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(divided(images), plain(images))

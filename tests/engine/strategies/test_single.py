@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.strategies import STRATEGIES
-from engine.strategies.base import StepResult, forward_precision
+from engine.strategies import STRATEGIES, base
+from engine.strategies.base import StepResult, Strategy, forward_precision
 from engine.strategies.single import sum_results
 from tests.support.specs import make_worker_spec
 
@@ -54,3 +56,54 @@ def test_optimizer_gets_trained_parameters_and_float_buffers() -> None:
     strategy.local_modules = [model]
     assert [name for name, _ in strategy.parameters()] == ["0.bias"]
     assert [name for name, _ in strategy.buffers()] == ["0.running_mean", "0.running_var"]
+
+
+def make_gpu_strategy(name: str) -> Strategy:
+    """Return a strategy on the second of two GPUs, or on both if the strategy has one process."""
+    devices = ("GPU-a", "GPU-b")
+    rank = 1 if STRATEGIES[name].entry.process_per_device else 0
+    return STRATEGIES[name](make_worker_spec(Job.from_fields(strategy=name, devices=devices), rank=rank))
+
+
+def test_worker_uses_its_gpus() -> None:
+    gpus = [torch.device("cuda", index) for index in range(2)]
+    assert make_gpu_strategy("ddp").gpus == gpus[1:]
+    assert make_gpu_strategy("dp").gpus == gpus
+    assert STRATEGIES["single"](make_worker_spec(Job.from_fields(devices=("cpu",)))).gpus == []
+
+
+@pytest.mark.parametrize(("strategy", "is_bound"), [("ddp", True), ("dp", False)])
+def test_worker_is_bound_to_the_cpus_near_its_gpu(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, is_bound: bool
+) -> None:
+    properties = [SimpleNamespace(pci_domain_id=0, pci_bus_id=bus, pci_device_id=1) for bus in (0x3B, 0xAF)]
+    bound: list[object] = []
+
+    def choose_cpus(*arguments: object) -> set[int]:
+        bound.append(arguments)
+        return {3}
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+    monkeypatch.setattr(base, "choose_cpus", choose_cpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {2, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, cpus: bound.append(cpus))
+    monkeypatch.setattr(base, "use_fast_kernels", lambda: bound.append("fast"))
+    Strategy.setup(make_gpu_strategy(strategy))
+    assert bound == ["fast", *([(1, ["0000:3b:01.0", "0000:af:01.0"], {2, 3}), {3}] if is_bound else [])]
+
+
+def test_deterministic_job_uses_deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    try:
+        for deterministic in (False, True):
+            job = Job.from_fields(devices=("cpu",), deterministic=deterministic)
+            STRATEGIES["single"](make_worker_spec(job)).setup()
+            assert torch.are_deterministic_algorithms_enabled() is deterministic
+            assert torch.backends.cudnn.benchmark is not deterministic
+            assert torch.utils.deterministic.fill_uninitialized_memory is not deterministic  # type: ignore[attr-defined]
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)

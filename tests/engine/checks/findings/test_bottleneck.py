@@ -42,7 +42,8 @@ def test_no_bottleneck() -> None:
         find_bottleneck(make_profile(devices=GPUS)).sentence
         == "The GPUs are busy 97% of the time; there is no bottleneck."
     )
-    assert find_bottleneck(make_profile()).field == ""
+    workers = find_bottleneck(make_profile(devices=("cpu", "cpu")))
+    assert (workers.sentence[:27], workers.field) == ("The CPU workers are busy 97", "")
 
 
 def test_slow_loading_with_spare_cores_adds_workers() -> None:
@@ -68,6 +69,10 @@ def test_slow_loading_in_first_epoch_has_no_change() -> None:
     given = find_bottleneck(waiting(0.3, decoding_s=0.2))
     assert given.sentence.endswith("each image is decoded only in the first epoch, if there is room to cache them.")
     assert given.field == ""
+    later = find_bottleneck(waiting(0.3, decoding_s=0.2, epochs_before=1))
+    assert later.sentence.endswith("and no room to cache all decoded images.")
+    elsewhere = find_bottleneck(waiting(0.3, readers=None))
+    assert elsewhere.sentence.endswith("for images, which another worker loads.")
 
 
 def test_slow_loading_in_later_epochs_turns_cache_on() -> None:
@@ -77,15 +82,17 @@ def test_slow_loading_in_later_epochs_turns_cache_on() -> None:
 
 def test_straggler_is_named() -> None:
     slow = RankTimes(compute_s=0.1, communication_s=0.02, waiting_s=0.0)
-    ranks = RanksTimed(
-        step=9, ranks=(RankTimes(compute_s=0.07, communication_s=0.02, waiting_s=0.03), slow), straggler=1
-    )
-    given = find_bottleneck(make_profile(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
-    assert given.sentence == (
-        "Rank 1 is the slowest: the other waits 25% of each step for it. "
-        "Splitting each batch by measured speed evens that out."
-    )
-    assert (given.field, given.value) == ("balance", "speed")
+    first = RankTimes(compute_s=0.07, communication_s=0.02, waiting_s=0.03)
+    last = RankTimes(compute_s=0.05, communication_s=0.02, waiting_s=0.05)
+    for ranks, who in (((first, slow), "the other waits 25%"), ((first, slow, last), "the others wait 33%")):
+        timed = RanksTimed(step=9, ranks=ranks, straggler=1)
+        given = find_bottleneck(make_profile(devices=GPUS, of_job={"strategy": "ddp"}, ranks=timed))
+        assert given.sentence == (
+            f"Rank 1 is the slowest: {who} of each step for it. Splitting each batch by measured speed evens that out."
+        )
+        assert (given.field, given.value) == ("balance", "speed")
+    given = find_bottleneck(make_profile(devices=GPUS, of_job={"strategy": "ddp", "balance": "speed"}, ranks=timed))
+    assert given.sentence.endswith(", although batches are split by measured speed.")
 
 
 @pytest.mark.parametrize(

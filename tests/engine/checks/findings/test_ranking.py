@@ -32,7 +32,9 @@ def test_ranking_compares_with_one_device_and_rivals() -> None:
         row("ddp", GPUS, 800.0, memory_bytes=2 << 30),
         row("fsdp", GPUS, 780.0, memory_bytes=1 << 30),
         row("pipeline", GPUS, 600.0, **pipeline),
+        row("fsdp", GPUS, 500.0),
         row("single", GPUS[:1], 400.0),
+        row("zero1", GPUS, 300.0),  # of the rivals, only three are compared
     ]
     assert explain_ranking(JOB, load_catalogue(), table) == (
         "ddp 2 is fastest: 800 images/s, 2.00x one device. "
@@ -53,17 +55,28 @@ def test_ranking_explains_only_slower_rivals(speed: float, comparison: str) -> N
     assert explain_ranking(JOB, load_catalogue(), table) == f"ddp 2 is fastest: 800 images/s. {comparison}"
 
 
-def test_ranking_explains_why_fewer_devices_suffice() -> None:
-    table = [row("single", GPUS[:1], 8.0), row("ddp", GPUS, 4.0, data_wait_share=0.5)]
-    assert explain_ranking(JOB, load_catalogue(), table).startswith(
-        "single 1 is fastest: 8.0 images/s. 1 of your 2 GPUs is enough: with more, the step waits for data."
-    )
+@pytest.mark.parametrize(
+    ("devices", "changes", "reason"),
+    [
+        (GPUS, {"data_wait_share": 0.5}, "2 GPUs is enough: with more, the step waits for data."),
+        (GPUS, {"accumulation": 2}, "2 GPUs is enough: with more, a batch only fits in smaller parts."),
+        (("cpu", "cpu"), {}, "2 CPU workers is enough: with more, they would spend more time on communication"),
+    ],
+)
+def test_ranking_explains_why_fewer_devices_suffice(
+    devices: tuple[str, ...], changes: dict[str, Any], reason: str
+) -> None:
+    table = [row("single", devices[:1], 8.0), row("ddp", devices, 4.0, **changes)]
+    explanation = explain_ranking(JOB.with_fields(devices=devices), load_catalogue(), table)
+    assert explanation.startswith(f"single 1 is fastest: 8.0 images/s. 1 of your {reason}")
 
 
 def test_remedies_list_what_fits() -> None:
     assert list_remedies([row("ddp", GPUS, None, state="too_large")]) == (NOTHING_FITS,)
-    _, slower = list_remedies([row("fsdp", GPUS, 100.0), row("single", GPUS[:1], 25.0)])
-    assert slower == "It fits with single 1: 25 images/s, 75% slower than the first."
+    assert list_remedies([row("fsdp", GPUS, 100.0), row("single", GPUS[:1], 25.0)]) == (
+        "It fits with fsdp 2: 100 images/s.",
+        "It fits with single 1: 25 images/s, 75% slower than the first.",
+    )
 
 
 def test_failure_names_the_cause() -> None:
