@@ -94,29 +94,39 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
         folders = (str(run.path / FOLDER / options.evaluation),)
     elif not read_evaluations(run.path):
         inference.run_request(EvaluateRequest(**values))
-    has_no_filter = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
+    requests_all = not _has_filter(options)
     request = ReviewRequest(
         evaluations=folders,
         worst=max(0, options.worst) if options.worst is not None else MAX_ROWS,
         true=options.true,
         predicted=options.predicted,
-        labels=options.labels or has_no_filter,
-        duplicates=options.duplicates or has_no_filter,
+        labels=options.labels or requests_all,
+        duplicates=options.duplicates or requests_all,
         **values,
     )
     return decode_review(read_file(inference.run_request(request), MAX_RESULT_BYTES))
 
 
+def _has_filter(options: argparse.Namespace) -> bool:
+    """Return True if the options request only some of the worst samples, the label issues and the duplicates."""
+    return bool(options.labels or options.duplicates or _limits_worst(options))
+
+
+def _limits_worst(options: argparse.Namespace) -> bool:
+    """Return True if the options limit the list of the worst samples, which also requests this list."""
+    return bool(options.worst or options.true or options.predicted)
+
+
 def _format_lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
     """Format the requested parts of a review as text: worst samples, label issues and duplicates."""
-    shows_all = not (options.labels or options.duplicates)
+    requests_all = not _has_filter(options)
     yield found.origin
     yield from found.missing
-    if shows_all or options.worst or options.true or options.predicted:
+    if requests_all or _limits_worst(options):
         yield from _format_worst(found)
-    if shows_all or options.labels:
+    if requests_all or options.labels:
         yield from _format_label_issues(found)
-    if shows_all or options.duplicates:
+    if requests_all or options.duplicates:
         yield from _format_duplicates(found)
 
 

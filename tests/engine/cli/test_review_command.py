@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,30 @@ def make_issue(file: str, given: str, suggested: str) -> LabelIssue:
     return LabelIssue(
         sample=make_sample(file), given=given, suggested=suggested, probability=0.1, suggested_probability=0.8
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_worst", "has_labels", "has_duplicates"),
+    [
+        ([], True, True, True),
+        (["--worst", "5"], True, False, False),
+        (["--class", "ash"], True, False, False),
+        (["--labels"], False, True, False),
+        (["--duplicates", "--predicted", "oak"], True, False, True),
+    ],
+)
+def test_text_contains_requested_lists(
+    flags: list[str], has_worst: bool, has_labels: bool, has_duplicates: bool
+) -> None:
+    parser = argparse.ArgumentParser()
+    review.add_review(parser)
+    found = Review(
+        id="1", date="", run="", task="", dataset="", evaluations=(), classes=(), samples=9, checked_samples=9, held_out=True,
+        origin="", worst=(make_sample("worst"),), label_issues=(), duplicates=(),
+    )  # fmt: skip
+    text = "\n".join(review._format_lines(found, parser.parse_args(["last", *flags])))
+    found_lists = tuple(title in text for title in ("path of worst", "wrong labels", "Duplicates"))
+    assert found_lists == (has_worst, has_labels, has_duplicates)
 
 
 def test_samples_with_issues_and_duplicates_are_marked() -> None:
