@@ -210,12 +210,13 @@ def _parse_names(names: Any, path: str) -> list[str] | None:
     """Convert `names` from a YAML file to class names, ordered by number, or to None if it is empty.
 
     `names` is a list, a comma-separated text, or a mapping between numbers and names. Raises UnusableFile for anything
-    else.
+    else. Numbers are given as text, too (see `parse_yaml`).
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")] if _to_text(names) else None
-    listed = names.values() if isinstance(names, dict) else names or ()
-    if any(not isinstance(each, str) for each in listed):
+    if not names:
+        return None
+    if any(not isinstance(each, str) for each in (names.values() if isinstance(names, dict) else names)):
         raise UnusableFile(path, "has a list as the name of a class", "Give each class a single name.")
     if not isinstance(names, dict):
         return names

@@ -31,6 +31,8 @@ def make_tree(folder: Path, **files: str) -> Tree:
         ("names: [cat, dog]\nnc: 2\n", ["cat", "dog"], 0),
         ("names: [cat, dog]\nnc: 1\n", ["cat", "dog"], 1),
         ("names: [cat, dog]\nnc: 3\n", ["cat", "dog"], 1),
+        ("names: []\nnc: 2\n", ["class 0", "class 1"], 0),
+        ("names: {}\nnc: 2\n", ["class 0", "class 1"], 0),
         ("names: {0: cat, 2: dog}\n", ["cat", "class 1", "dog"], 0),
         ("names: {cat: 1, dog: 0}\n", ["dog", "cat"], 0),
         ("nc: 2\n", ["class 0", "class 1"], 0),
