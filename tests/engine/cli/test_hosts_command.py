@@ -22,8 +22,8 @@ FACTS = NodeFacts(versions={"torch": "2.9"}, inputs={}, time=0.0, free_bytes=5 <
 WRONG = Problem("hosts", "Its torch differs.", "Install the same.")
 
 
-def run(*words: str) -> int:
-    options = create_parser().parse_args(["hosts", *words])
+def run(*arguments: str) -> int:
+    options = create_parser().parse_args(["hosts", *arguments])
     return int(options.command(options))
 
 
@@ -56,7 +56,7 @@ WARNING = msgspec.structs.replace(WRONG, severity="warning")
 
 
 @pytest.mark.parametrize(
-    ("words", "connections", "code", "checked"),
+    ("arguments", "connections", "code", "checked"),
     [
         ((), [], COMPLETED, ["node1", "node2"]),
         (("node2", "--dataset", "~"), [], COMPLETED, ["node2"]),
@@ -69,7 +69,7 @@ WARNING = msgspec.structs.replace(WRONG, severity="warning")
 def test_listed_machines_are_checked(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     *,
     connections: list[Problem],
     code: int,
@@ -85,8 +85,8 @@ def test_listed_machines_are_checked(
     monkeypatch.setattr(host_checks, "check_connections", lambda _checked: connections)
     for name in ("node1", "node2"):
         put_host(Host(name=name))
-    assert run("check", *words) == code
-    assert found == [(name, words[-1] if "--dataset" in words else "") for name in checked]
+    assert run("check", *arguments) == code
+    assert found == [(name, arguments[-1] if "--dataset" in arguments else "") for name in checked]
     assert ("can train together" in capsys.readouterr().out) == (bool(checked) and not connections)
 
 

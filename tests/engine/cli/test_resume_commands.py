@@ -216,11 +216,11 @@ def test_interrupts_stop_a_run_or_detach_from_it(
     supervisor = run.supervisor()
     assert supervisor is not None
     run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
-    returned, shown = threading.Event(), list[str]()
+    returned, messages = threading.Event(), list[str]()
 
     def serve() -> None:
         try:
-            server.poll_until_true(lambda: "It begins." in shown)
+            server.poll_until_true(lambda: "It begins." in messages)
             for number in range(1, interrupts + 1):
                 signal.raise_signal(signal.SIGINT)
                 expected = min(number, len(sent))
@@ -233,7 +233,7 @@ def test_interrupts_stop_a_run_or_detach_from_it(
 
     class Screen(io.StringIO):
         def write(self, text: str) -> int:
-            shown.extend(line for line in ("It begins.",) if line in text)
+            messages.extend(line for line in ("It begins.",) if line in text)
             return super().write(text)
 
     with ThreadPoolExecutor(1) as executor, contextlib.redirect_stdout(Screen()) as screen:

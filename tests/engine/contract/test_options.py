@@ -134,8 +134,8 @@ def test_plugins_extend_tasks() -> None:
     multilabel = shipped.task("multilabel")
     assert multilabel is not None
     measure = Measure("own", "Own", higher_is_better=False)
-    own = msgspec.structs.replace(multilabel, id="own", models="segmentation")
-    added = Supplement(tasks=(own,), annotations={"own": ("x",)}, metrics={"own": (measure,)})
+    custom_task = msgspec.structs.replace(multilabel, id="own", models="segmentation")
+    added = Supplement(tasks=(custom_task,), annotations={"own": ("x",)}, metrics={"own": (measure,)})
     extended = shipped.with_plugins(added)
     assert extended.tasks[:-1] == shipped.tasks
     assert extended.tasks[-1].annotations == (*multilabel.annotations, "x")

@@ -40,10 +40,10 @@ def test_all_streams_differ() -> None:
 def test_draw_hashes_samples_with_splitmix64() -> None:
     assert mix(0) == 0xE220A8397B1DCDAF
     streams, samples = RandomStreams(7), (0, 5, 9)
-    for part in (0, 3):
-        number = streams.derive_seed(Purpose.CROP, epoch=2, batch=part)
+    for draw_index in (0, 3):
+        number = streams.derive_seed(Purpose.CROP, epoch=2, batch=draw_index)
         hashes = [[mix(sample ^ mix(number ^ column)) >> 11 for sample in samples] for column in range(2)]
-        drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, draw_index=part)
+        drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, draw_index=draw_index)
         assert (drawn * 2.0**53).tolist() == hashes
     generators = [
         streams.generator(Purpose.MIX, epoch=epoch, batch=batch) for epoch, batch in product((0, 1), repeat=2)

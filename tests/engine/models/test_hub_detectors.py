@@ -71,13 +71,15 @@ def images() -> torch.Tensor:
     return torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("name", "most"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)])
-def test_host_waits_once_for_objects_and_once_for_pixels(name: str, most: int, images: torch.Tensor) -> None:
+@pytest.mark.parametrize(
+    ("name", "wait_count"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)]
+)
+def test_host_waits_once_for_objects_and_once_for_pixels(name: str, wait_count: int, images: torch.Tensor) -> None:
     model, targets = build(name), make_targets(name, BOXES)
     with WaitCounter() as waits:
         losses = model(images, targets)
         losses.sum() / model.loss_units(targets).sum()
-    assert sum(count for (file, *_), count in waits.counts.items() if "transformers" not in file) == most
+    assert sum(count for (file, *_), count in waits.counts.items() if "transformers" not in file) == wait_count
 
 
 def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:

@@ -259,11 +259,11 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activity", "step", "words"), [("", None, "preparing the training"), ("save", 7, "saving after step 7")]
+    ("activity", "step", "activity_text"), [("", None, "preparing the training"), ("save", 7, "saving after step 7")]
 )
 @pytest.mark.parametrize(("thread_state", "limits"), [("working", 10), ("waiting", 1)])
 def test_hang_while_preparing_or_saving_fails(
-    activity: str, step: int | None, words: str, thread_state: str, limits: int
+    activity: str, step: int | None, activity_text: str, thread_state: str, limits: int
 ) -> None:
     ranks = Ranks(make_heartbeat(activity, thread_state=thread_state), make_heartbeat(activity, thread_state="waiting"))
     events = ranks.run(5000)
@@ -272,7 +272,7 @@ def test_hang_while_preparing_or_saving_fails(
     failed = events[-1]
     assert isinstance(failed, Failed)
     assert (failed.rank, failed.step) == (0 if thread_state == "working" else None, step)
-    assert words in failed.cause
+    assert activity_text in failed.cause
 
 
 def test_single_rank_without_progress_warns_once() -> None:

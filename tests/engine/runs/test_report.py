@@ -103,8 +103,8 @@ def test_report_names_the_newest_runs_by_aliases(fixed_user: None) -> None:
         run = create_run(Job.from_fields(dataset=f"/data/flora{number}", name=f"maple{number}"))
         runs.append(RunFolder(run.path.rename(run.path.with_name(f"2026010{number}-000000-net-000{number}"))))
     for run in runs:
-        words = " ".join(f"{other.run_id} maple{other.run_id[-1]} flora{other.run_id[-1]}" for other in runs)
-        (run.path / "supervisor.log").write_text(f"{words} cedar ant ox")
+        run_names = " ".join(f"{other.run_id} maple{other.run_id[-1]} flora{other.run_id[-1]}" for other in runs)
+        (run.path / "supervisor.log").write_text(f"{run_names} cedar ant ox")
     write(runs[4].events_file, [make_plan(classes=("ant", "ox"))])
     change_notes(runs[2].path, name="cedar")
     runs[1].job_file.write_text("no job")  # its name is unknown

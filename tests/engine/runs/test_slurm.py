@@ -132,7 +132,7 @@ def test_missing_slurm_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("host", "failure", "part"),
+    ("host", "failure", "explanation"),
     [
         ("", (1, "sbatch: error: A\nsbatch: error: A\nsbatch: error: B."), "A. B."),
         ("login", (1, "sbatch: error: A"), "A."),
@@ -142,7 +142,7 @@ def test_missing_slurm_is_reported(
     ],
 )
 def test_failed_command_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, failure: tuple[int, str], part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, failure: tuple[int, str], explanation: str
 ) -> None:
     code, errors = failure
     for name in ("ssh", "squeue"):
@@ -152,7 +152,7 @@ def test_failed_command_is_explained(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(SlurmFailed) as raised:
         run_slurm(host, "squeue")
-    assert part in str(raised.value)
+    assert explanation in str(raised.value)
 
 
 def test_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,8 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
 
 def test_tied_views_overlap() -> None:
     flat, model = torch.zeros(12), nn.Module()
-    for name, part in {"first": flat[:4], "second": flat[4:8], "third": flat[7:], "other": torch.zeros(4)}.items():
-        model.register_parameter(name, nn.Parameter(part))
+    for name, tensor in {"first": flat[:4], "second": flat[4:8], "third": flat[7:], "other": torch.zeros(4)}.items():
+        model.register_parameter(name, nn.Parameter(tensor))
     assert find_tied_views(model) == ("second", "third")
 
 

@@ -109,10 +109,10 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
     assert before is not None
     assert before.parts["other"] == pytest.approx(9.0), "nothing is known of them yet"
     # Of 90 ms, rank 0 goes forward for 20 and back for 40, also if its second backward pass is only for weights.
-    whole = make_trace()
+    trace = make_trace()
     for kind in ("B", "W"):
-        passes = (*whole.ranks[0][:3], msgspec.structs.replace(whole.ranks[0][3], kind=kind))
-        watch.learn_fractions(make_trace(ranks=(passes, *whole.ranks[1:])), ("backward",))
+        passes = (*trace.ranks[0][:3], msgspec.structs.replace(trace.ranks[0][3], kind=kind))
+        watch.learn_fractions(make_trace(ranks=(passes, *trace.ranks[1:])), ("backward",))
         make_step(watch, clock, passes=9.0)
         after = watch.take()
         assert after is not None

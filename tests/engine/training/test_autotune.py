@@ -230,16 +230,17 @@ def test_autotune_ignores_choices_for_other_batches_and_devices(changed: dict[st
     assert AutotuneResult(SlowWhen(_lies_channels_last), before=before).job.precision.memory_format == "contiguous"
 
 
-@pytest.mark.parametrize(("own", "expected"), [((), ("a",)), (("b",), ("b",))])
+@pytest.mark.parametrize(("split_points", "expected"), [((), ("a",)), (("b",), ("b",))])
 def test_autotune_restores_split_points_unless_the_job_has_its_own(
-    own: tuple[str, ...], expected: tuple[str, ...]
+    split_points: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     fields = {"strategy": "pipeline", "devices": ("cpu", "cpu"), "batch_size": 4}
     before = msgspec.to_builtins(
         AutotuneResult(nn.Linear(1, 1), **fields).job.with_fields(split_points=("a",)).values()
     )
     assert (
-        AutotuneResult(nn.Linear(1, 1), before=before, split_points=own, **fields).job.parallel.split_points == expected
+        AutotuneResult(nn.Linear(1, 1), before=before, split_points=split_points, **fields).job.parallel.split_points
+        == expected
     )
 
 

@@ -104,13 +104,13 @@ def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
         train.close()
         val.close()
     assert (train.steps, train.images, train.threads, val.steps, val.images) == (9, 72, 2, 3, 21)
-    own_rows = (slice(0, 6), slice(6, 8))[rank]
+    rank_rows = (slice(0, 6), slice(6, 8))[rank]
     assert all(map(torch.equal, (batch.inputs for batch in first), (batch.inputs for batch in second)))
     assert all(batch.inputs.is_contiguous(memory_format=torch.channels_last) for batch in first)
     validated = [batch.targets.tolist() for batch in first]
     assert (sizes, validated[:2]) == (
         {6 - 4 * rank},
-        [splits.val.targets[start : start + 8][own_rows].tolist() for start in (0, 8)],
+        [splits.val.targets[start : start + 8][rank_rows].tolist() for start in (0, 8)],
     )
     assert [type(event) for event in events] == ([Chosen] if rank == 0 else [])
 

@@ -106,7 +106,7 @@ class _BoxesInTwoBatches:
             show_truth=lambda image, boxes: Visualization(image, f"{len(boxes)} boxes", (1, 3)),
             show_prediction=lambda image, boxes: Visualization(image, f"{len(boxes)} predicted", (2, 3)),
         )
-        self.collectives = SimpleNamespace(gather_objects=lambda part: [part])
+        self.collectives = SimpleNamespace(gather_objects=lambda rank_result: [rank_result])
 
     def evaluate(self, _batches: object, metric: Metric, _stop: object) -> None:
         for boxes in (3, 5):

@@ -19,20 +19,20 @@ from tests.engine.training.task_jobs import task_job
 
 def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = task_job(images, model="mnist_cnn", image_size=16, epochs=2, augmentation="none", mirror="off")
-    train, shown = TASKS[job.task].open_splits(job).train, list[PreviewImage]()
+    train, previews = TASKS[job.task].open_splits(job).train, list[PreviewImage]()
     assert isinstance(train, ImageSet)
     samples = (5, 2, *range(60, 70))  # more than a batch
-    assert not preview.render(PreviewRequest(job, samples), shown.append)
-    assert [(each.sample, each.epoch, each.size) for each in shown] == [
+    assert not preview.render(PreviewRequest(job, samples), previews.append)
+    assert [(each.sample, each.epoch, each.size) for each in previews] == [
         (sample, epoch, 16) for epoch in (1, 2) for sample in samples
     ]
-    for each in shown:
+    for each in previews:
         pixels = np.asarray(Image.open(BytesIO(each.png))).astype(int)
         assert np.abs(pixels - train.load(each.sample, 16, 3).permute(1, 2, 0).numpy()).max() <= 1
 
     def refuse(**fields: object) -> tuple[str, str]:
         with pytest.raises(RequestError) as refused:
-            preview.answer_request(PreviewRequest(job.with_fields(**fields), samples), shown.append)
+            preview.answer_request(PreviewRequest(job.with_fields(**fields), samples), previews.append)
         (problem,) = refused.value.problems
         return problem.field, problem.message
 
@@ -43,8 +43,8 @@ def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(preview, "to_rgb", lambda _: 1 / 0)
         assert refuse() == ("", "The images can't be shown: ZeroDivisionError: division by zero.")
-    assert not preview.render(PreviewRequest(job.with_fields(epochs=5), (3,)), shown.append)
-    assert [each.epoch for each in shown if each.sample == 3] == [1, 2, 3]
+    assert not preview.render(PreviewRequest(job.with_fields(epochs=5), (3,)), previews.append)
+    assert [each.epoch for each in previews if each.sample == 3] == [1, 2, 3]
     monkeypatch.setattr(preview, "MAX_PREVIEW_SIDE", 8)
-    assert preview.render(PreviewRequest(job.with_fields(mirror="auto", epochs=1), (3,)), shown.append)
-    assert (shown[-1].size, Image.open(BytesIO(shown[-1].png)).size) == (16, (8, 8))
+    assert preview.render(PreviewRequest(job.with_fields(mirror="auto", epochs=1), (3,)), previews.append)
+    assert (previews[-1].size, Image.open(BytesIO(previews[-1].png)).size) == (16, (8, 8))

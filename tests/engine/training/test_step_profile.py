@@ -122,9 +122,9 @@ def test_advice_is_based_on_recent_steps(job: Make, tmp_path: Path, monkeypatch:
     profile.on_step_end(StepEnd(1, 1, 0.1, report=True, read_now=True, record=False, last=True))
     for epoch, forward_s, loader.decoding_s in ((1, 2.0, 4.0), (3, 6.0, 10.0)):
         for number in (2, 3):
-            for part, seconds in (("forward", forward_s), ("backward", 2.0)):
+            for step_part, seconds in (("forward", forward_s), ("backward", 2.0)):
                 clock.now += seconds
-                watch.mark(part)  # type: ignore[arg-type]
+                watch.mark(step_part)  # type: ignore[arg-type]
             profile.on_step_end(
                 StepEnd(epoch, number, 0.1, report=number == 3, read_now=False, record=False, last=False)
             )

@@ -185,9 +185,9 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
         data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
         data.finished = RunFinished(outcome="completed", best_epoch=number)
     expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
-    for number, words in expected.items():
+    for number, description in expected.items():
         data.finished.best_epoch = number
-        assert describe_worst_class(data) == words
+        assert describe_worst_class(data) == description
     data.finished = None
     assert describe_worst_class(data) == expected[3]
     data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1, 0.5])

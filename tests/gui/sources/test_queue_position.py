@@ -61,8 +61,8 @@ def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
 def test_user_of_devices_is_run_or_use_of_its_model() -> None:
     unnamed, renamed = create_run(job()), write_run(8, name="first try")
     change_notes(renamed.path, name="second try")
-    gone = RunFolder(unnamed.path.with_name("20990101-000000-gone-abcd"))
-    assert [describe_device_user(run) for run in (unnamed, renamed, gone)] == [
+    deleted = RunFolder(unnamed.path.with_name("20990101-000000-gone-abcd"))
+    assert [describe_device_user(run) for run in (unnamed, renamed, deleted)] == [
         f"“flowers · {unnamed.run_id[-4:]}”",
         "the use of “second try”’s model",
         "“20990101-000000-gone-abcd”",

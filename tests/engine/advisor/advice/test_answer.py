@@ -91,7 +91,9 @@ def test_answer_predicts_changes(
     assert several.measured is not None
     several.measured = msgspec.structs.replace(several.measured, load_rate=load_rate)
     changes = create_answer(state).what_would_change
-    assert [part in change for part, change in zip(expected, changes, strict=True)] == [True] * len(expected)
+    assert [expected_text in change for expected_text, change in zip(expected, changes, strict=True)] == [True] * len(
+        expected
+    )
     state.contenders.remove(alone)
     assert create_answer(state).what_would_change == ()
 

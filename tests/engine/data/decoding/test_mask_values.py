@@ -189,10 +189,10 @@ def test_missing_data_may_be_any_number(text: str, no_data: int | None) -> None:
         assert read_values(mask).no_data == no_data
 
 
-@pytest.mark.parametrize(("nearest", "fits"), [(False, False), (True, True)])
-def test_nearly_gray_colors_are_gray_in_lossy_masks_only(nearest: bool, fits: bool) -> None:
+@pytest.mark.parametrize(("is_lossy", "fits"), [(False, False), (True, True)])
+def test_nearly_gray_colors_are_gray_in_lossy_masks_only(is_lossy: bool, fits: bool) -> None:
     mask = MaskValues(np.array([[0x0A0C0A, 0x000000]]), "color")
-    code = MaskCode((0, 12), nearest=nearest)
+    code = MaskCode((0, 12), nearest=is_lossy)
     if fits:
         assert class_plane(mask, code).tolist() == [[1, 0]]
     else:

@@ -74,13 +74,13 @@ def test_read_text_lines_strips_and_leaves_out_empty_lines(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("word", "number"), [("1.5", 1.5), ("-2e3", -2000), ("nan", None), ("-inf", None), ("x", None)]
+    ("text", "number"), [("1.5", 1.5), ("-2e3", -2000), ("nan", None), ("-inf", None), ("x", None)]
 )
-def test_parse_finite_is_none_for_words_that_are_no_coordinates(word: str, number: float | None) -> None:
-    assert parse_finite(word) == number
+def test_parse_finite_is_none_for_words_that_are_no_coordinates(text: str, number: float | None) -> None:
+    assert parse_finite(text) == number
     if number is None:
-        with pytest.raises(Unfit, match=f"line 7 contains {word}, which is not a number"):
-            read_number(word, 7)
+        with pytest.raises(Unfit, match=f"line 7 contains {text}, which is not a number"):
+            read_number(text, 7)
 
 
 def test_read_json_limits_the_size_and_explains_errors(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_decode_header_refuses_files_with_the_reason(content: bytes, reason: str
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "cause"),
     [
         (UnusableFile("a.png", "is a FIFO", ""), "is a FIFO"),
         (MemoryError(), "memory"),
@@ -130,8 +130,8 @@ def test_decode_header_refuses_files_with_the_reason(content: bytes, reason: str
         (ValueError(), "(ValueError)"),
     ],
 )
-def test_describe_failure_gives_the_cause(error: Exception, words: str) -> None:
-    assert words in describe_failure(error)
+def test_describe_failure_gives_the_cause(error: Exception, cause: str) -> None:
+    assert cause in describe_failure(error)
 
 
 def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) -> None:
@@ -140,8 +140,10 @@ def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) ->
         image.putpalette([*color, 9, 9, 9, 255], "RGBA")
         assert is_gray(image) == (name == "gray")
         image.save(tmp_path / f"{name}.png")
-    gray, color, gone = (str(tmp_path / f"{name}.png") for name in ("gray", "color", "gone"))
-    assert [count_folder_channels(*splits) for splits in ([[gone, gray], []], [[gone]], [[gray], [gray, color]])] == [
+    gray, color, missing = (str(tmp_path / f"{name}.png") for name in ("gray", "color", "missing"))
+    assert [
+        count_folder_channels(*splits) for splits in ([[missing, gray], []], [[missing]], [[gray], [gray, color]])
+    ] == [
         1,
         3,
         3,
@@ -149,17 +151,17 @@ def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "reason"),
     [
         (MemoryError(), "does not fit in memory"),
         (RecursionError(), "is nested too deeply"),
         (csv.Error("NUL"), "is not a readable table (NUL)"),
     ],
 )
-def test_errors_of_parsers_make_a_file_unusable(error: Exception, words: str) -> None:
+def test_errors_of_parsers_make_a_file_unusable(error: Exception, reason: str) -> None:
     with pytest.raises(UnusableFile) as refused, refuse_unusable("a.csv"):
         raise error
-    assert refused.value.reason == words
+    assert refused.value.reason == reason
     assert refused.value.path == "a.csv"
     with pytest.raises(ValueError, match="other"), refuse_unusable("a.csv"):
         raise ValueError("other")

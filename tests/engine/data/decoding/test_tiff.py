@@ -157,7 +157,10 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     bands = learnt(tmp_path, [path])
     assert (min(bands.low) > 99, max(bands.high) < 6200) == (True, True)
     levels = read_bands(Path(path).read_bytes(), bands)
-    assert [part.any() for part in (levels[:8], levels[8, 0], levels[9, :9, 0], levels[10, 0, :1])] == [False] * 4
+    assert [
+        levels_without_data.any()
+        for levels_without_data in (levels[:8], levels[8, 0], levels[9, :9, 0], levels[10, 0, :1])
+    ] == [False] * 4
     assert levels[9:].any()
     with open_to_show(path) as image:
         assert 100 < np.median(np.asarray(image)[11:]) < 150
@@ -168,11 +171,11 @@ def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
     values = np.array([[0, 10], [10, 30], [5, np.nan], [99, 20], [np.inf, 50]], np.float32)[None]
     bands = Bands((0.0, 10.0), (10.0, 30.0), (0.5, 0.5), (1.0, 1.0))
     assert stretch_values(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
-    whole = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
-    assert stretch_values(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
+    full_range = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
+    assert stretch_values(np.array([[[7, 9]]], np.uint8), full_range, 7).tolist() == [[[0, 9]]]
     for low, high, expected in ((100.0, 255.0, [0, 255]), (0.0, 100.0, [255, 255])):
-        part = Bands((low,), (high,), (0.5,), (1.0,))
-        assert stretch_values(np.array([[[100], [255]]], np.uint8), part).ravel().tolist() == expected
+        limited_range = Bands((low,), (high,), (0.5,), (1.0,))
+        assert stretch_values(np.array([[[100], [255]]], np.uint8), limited_range).ravel().tolist() == expected
     constant = Bands((5.0,), (5.0,), (0.5,), (1.0,))
     assert stretch_values(np.array([[[4], [5], [6]]], np.uint16), constant).tolist() == [[[0], [0], [0]]]
     assert [count_channels(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]

@@ -26,12 +26,12 @@ Change = Callable[[Path, int], None]
 def move_down(folder: Path, draw: int) -> None:
     """Move the dataset into a subfolder whose name, possibly a misleading one, depends on `draw`."""
     inner = folder / ("export", "dataset", "train", "images")[draw % 4]
-    parts = list(folder.iterdir())
-    if inner in parts:
+    paths = list(folder.iterdir())
+    if inner in paths:
         return
     inner.mkdir()
-    for part in parts:
-        shutil.move(part, inner / part.name)
+    for path in paths:
+        shutil.move(path, inner / path.name)
 
 
 def rename_splits(folder: Path, draw: int) -> None:

@@ -172,11 +172,11 @@ def test_idx_names_truncated_gzip_stream(digits: Path, keep: int) -> None:
     assert FORMAT.detect(Tree(str(digits)))[0].confidence is not Confidence.CERTAIN or keep != 12
 
 
-@pytest.mark.parametrize(("most", "failures"), [(20, 0), (19, 1)])
+@pytest.mark.parametrize(("max_labels", "failures"), [(20, 0), (19, 1)])
 def test_idx_limits_the_number_of_labels(
-    digits: Path, monkeypatch: pytest.MonkeyPatch, most: int, failures: int
+    digits: Path, monkeypatch: pytest.MonkeyPatch, max_labels: int, failures: int
 ) -> None:
-    monkeypatch.setattr("engine.data.formats.idx.MAX_LABELS", most)
+    monkeypatch.setattr("engine.data.formats.idx.MAX_LABELS", max_labels)
     tree = Tree(str(digits))
     assert len(FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").problems) == failures
 

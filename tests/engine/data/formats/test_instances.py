@@ -101,19 +101,19 @@ def test_numbered_windows_renumber_large_numbers(tmp_path: Path, offset: int, ba
 def test_masks_of_too_many_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path / "a", [[1, 70, 300, 400], [0] * 4], np.int32)
     sources: list[Source] = [PanopticImage(path, [(300, 1, False)]), NumberedMasks([(path, 1)])]
-    for source, most, count in ((sources[0], 5, 1), (sources[1], 4, 4)):
-        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", most)
+    for source, max_numbers, count in ((sources[0], 5, 1), (sources[1], 4, 4)):
+        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", max_numbers)
         assert len(source.instances(*SIZE)) == count
-        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", most - 1)
+        monkeypatch.setattr("engine.data.formats.shared.instances.MAX_NUMBERS", max_numbers - 1)
         with pytest.raises(Unfit, match="holds"):
             source.instances(*SIZE)
 
 
 def test_unreadable_masks_have_no_labels(tmp_path: Path) -> None:
-    path, gone = save(tmp_path / "a", [[1] * 4] * 2), str(tmp_path / "gone.npy")
-    assert NumberedMasks([(gone, 1), (path, 2)]).labels() == [2]
-    assert ClassedMask(gone, path, MaskCode((0, 1)), None).labels() == []
-    assert NumberedLabels(gone, Numbering(10), {}).labels() == []
+    path, missing_path = save(tmp_path / "a", [[1] * 4] * 2), str(tmp_path / "missing.npy")
+    assert NumberedMasks([(missing_path, 1), (path, 2)]).labels() == [2]
+    assert ClassedMask(missing_path, path, MaskCode((0, 1)), None).labels() == []
+    assert NumberedLabels(missing_path, Numbering(10), {}).labels() == []
 
 
 def test_outlines_limit_the_total_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

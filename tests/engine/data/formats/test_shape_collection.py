@@ -105,8 +105,8 @@ def test_find_words_finds_a_word_between_two_chunks(tmp_path: Path, monkeypatch:
     assert find_words(str(tmp_path / "a.json"), (b'"abc"', b'"def"', b'"ghi"')) == {b'"abc"', b'"def"'}
     assert sample_json(str(tmp_path / "a.json"), (b'"abc"', b'"def"')) == {"abc": 1, "def": 2}
     assert sample_json(str(tmp_path / "a.json"), (b'"abc"', b'"ghi"')) is None
-    for most, failure in ((20, nullcontext()), (19, pytest.raises(UnusableFile, match="has 20 bytes"))):
-        monkeypatch.setattr("engine.data.formats.shared.json_files.MAX_TABLE_BYTES", most)
+    for max_bytes, failure in ((20, nullcontext()), (19, pytest.raises(UnusableFile, match="has 20 bytes"))):
+        monkeypatch.setattr("engine.data.formats.shared.json_files.MAX_TABLE_BYTES", max_bytes)
         with failure:
             find_words(str(tmp_path / "a.json"), (b'"abc"',))
     (tmp_path / "a.json").write_text('{"abc": "torn')

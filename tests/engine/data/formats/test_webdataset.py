@@ -104,11 +104,11 @@ def test_webdataset_names_a_torn_tar_file(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "headers", "words"),
+    ("size", "headers", "reason"),
     [(1, {"GNU.sparse.map": "x,y"}, "is not a readable tar file"), (1 << 60, {}, "has a member of 1,152")],
 )
 def test_webdataset_with_a_senseless_header_is_unusable(
-    tmp_path: Path, size: int, headers: dict[str, str], words: str
+    tmp_path: Path, size: int, headers: dict[str, str], reason: str
 ) -> None:
     member = tarfile.TarInfo("a.png")
     member.size, member.pax_headers = size, headers
@@ -117,7 +117,7 @@ def test_webdataset_with_a_senseless_header_is_unusable(
     assert FORMAT.detect(Tree(str(tmp_path))) == []
     with pytest.raises(UnusableFile) as caught:
         list(iterate_samples(str(path)))
-    assert caught.value.reason.startswith(words)
+    assert caught.value.reason.startswith(reason)
 
 
 def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:

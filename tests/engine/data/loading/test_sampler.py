@@ -90,7 +90,7 @@ def test_union_of_ranks_is_the_same_with_unequal_shares(
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shares=weights) for rank in range(world)
     ]
     joined = [np.concatenate([share.indices for share in shares]) for shares in zip(*samplers, strict=True)]
-    assert [part.tolist() for part in joined] == [part.tolist() for [part] in single]
+    assert [indices.tolist() for indices in joined] == [indices.tolist() for [indices] in single]
 
 
 def test_divide_rounds_the_largest_remainders_up() -> None:

@@ -142,11 +142,11 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
     assert cloud.positions.tolist() == [[axis * (row**2 - 12.5) for axis in (1, 2, 3)] for row in rows]
     assert cloud.features.tolist() == [[16, 32, 48 + row] for row in rows]
     assert cloud.labels.tolist() == [row % 2 for row in rows]
-    for part, reason in (
+    for wrong_header, reason in (
         (header.replace("COUNT 1 3 1", "COUNT 1 3 2"), "COUNT other than 1"),
         (header.replace("HEIGHT 2", "HEIGHT 900"), "truncated|number of points"),
     ):
-        path.write_bytes(f"{part}DATA {data}\n".encode() + content)
+        path.write_bytes(f"{wrong_header}DATA {data}\n".encode() + content)
         with pytest.raises(Unfit, match=reason):
             read_cloud(str(path), ())
     path.write_text("COLUMNS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n\n4 5 6")
@@ -260,16 +260,16 @@ def test_ply_header_is_read_or_refused(tmp_path: Path, lines: str, expected: str
 
 
 @pytest.mark.parametrize(
-    ("comment_bytes", "kept_bytes", "reason"),
+    ("comment_bytes", "remaining_bytes", "reason"),
     [(0, 40, "it is truncated"), (0, 108, "it is truncated"), (70_000, None, "its header has more than 65,536 bytes")],
 )
 def test_ply_without_end_of_header_names_the_reason(
-    tmp_path: Path, comment_bytes: int, kept_bytes: int | None, reason: str
+    tmp_path: Path, comment_bytes: int, remaining_bytes: int | None, reason: str
 ) -> None:
     path = tmp_path / "a.ply"
     lines = ["ply", "format ascii 1.0", f"comment {'x' * comment_bytes}", "element vertex 1"]
     header = "\n".join([*lines, *(f"property float {axis}" for axis in "xyz"), "end_header", "1 2 3", ""])
-    path.write_bytes(header.encode()[:kept_bytes])
+    path.write_bytes(header.encode()[:remaining_bytes])
     with pytest.raises(Unfit, match=reason):
         read_head(str(path))
 
@@ -290,13 +290,13 @@ def test_empty_and_foreign_files_are_refused(tmp_path: Path, ending: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kept_bytes", "reason"),
+    ("remaining_bytes", "reason"),
     [(-1, "header announces more points"), (-60, "header announces more points"), (100, "it is truncated$")],
 )
-def test_truncated_las_is_refused_by_its_header(tmp_path: Path, kept_bytes: int, reason: str) -> None:
+def test_truncated_las_is_refused_by_its_header(tmp_path: Path, remaining_bytes: int, reason: str) -> None:
     path = tmp_path / "a.las"
     write_las(path, *make_scene(0, 50))
-    path.write_bytes(path.read_bytes()[:kept_bytes])
+    path.write_bytes(path.read_bytes()[:remaining_bytes])
     with pytest.raises(Unfit, match=reason):
         read_head(str(path))
 

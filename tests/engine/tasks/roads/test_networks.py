@@ -110,10 +110,10 @@ def test_hourglasses_refine_the_scores_of_each_other() -> None:
             assert torch.equal(received[f"res_{1 + branch}.{stack}"], output)
             larger = functional.interpolate(returned[f"hg.{stack}.hg.1.{2 + branch}"], scale_factor=2.0)
             torch.testing.assert_close(output, returned[f"hg.{stack}.hg.1.0"] + larger)
-    for number, (branch, part) in enumerate((("", slice(2)), ("angle_", slice(2, None))), 1):
+    for number, (branch, channels) in enumerate((("", slice(2)), ("angle_", slice(2, None))), 1):
         assert torch.equal(received[f"{branch}decoder1"], returned[f"fc_{number}.1"])
-        assert torch.equal(full[:, part], returned[f"{branch}finalconv3"])
-        assert torch.equal(half[:, part], returned[f"{branch}decoder1_score"])
+        assert torch.equal(full[:, channels], returned[f"{branch}finalconv3"])
+        assert torch.equal(half[:, channels], returned[f"{branch}decoder1_score"])
         assert min(received[f"{branch}finalconv{layer}"].min() for layer in (2, 3)) == 0
 
 

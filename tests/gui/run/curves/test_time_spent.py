@@ -143,15 +143,15 @@ def test_time_bar_describes_parts_by_size(bar: TimeBar) -> None:
 def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pytest.MonkeyPatch, is_dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
     fills_by_style: list[tuple[object, QColor]] = []
-    for part in ORDER:
-        ground, pattern = fills.make_part_fill(part)
+    for step_part in ORDER:
+        ground, pattern = fills.make_part_fill(step_part)
         same_style = [other for style, other in fills_by_style if style == pattern.style()]
-        assert all(compute_contrast(ground, other) > 1.25 for other in same_style), part
+        assert all(compute_contrast(ground, other) > 1.25 for other in same_style), step_part
         fills_by_style.append((pattern.style(), ground))
     scheme = theme.colors()
     assert fills.make_part_fill("backward")[0] == QColor(scheme.accent)
-    for part in ("data", "transfer"):
-        ground, pattern = fills.make_part_fill(part)
+    for step_part in ("data", "transfer"):
+        ground, pattern = fills.make_part_fill(step_part)
         assert pattern.color() == fills.blend(scheme.warning, scheme.panel, 0.85)
         assert compute_contrast(pattern.color(), ground) > compute_contrast(ground, scheme.panel)
 

@@ -75,10 +75,10 @@ def test_captions_show_what_is_known(run: RunFolder, dataset: Path) -> None:
         (several, 1, ("birch", "10% sure · 100% correct"), "Truth: birch · Prediction: birch · Confidence 10.0% · 100.0% correct"),
         (SampleTable(paths=("val/a.png",), splits=("val",), predicted=((1,),)), 0, ("val/a.png", ""), "Prediction: birch"),
     ):  # fmt: skip
-        shown = replace(opened, samples=table)
-        assert make_short_caption(shown, row) == short
-        assert make_full_caption(shown, row) == full
-    assert make_full_caption(shown, 0, "a tree") == "Truth: a tree · Prediction: birch"
+        captioned = replace(opened, samples=table)
+        assert make_short_caption(captioned, row) == short
+        assert make_full_caption(captioned, row) == full
+    assert make_full_caption(captioned, 0, "a tree") == "Truth: a tree · Prediction: birch"
 
 
 @pytest.mark.parametrize("change", ["first", "second", "both", "same", "sample", "evaluation"])

@@ -270,7 +270,7 @@ def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
         assert drawn.pixelColor(waiting).name() == theme.colors().raised
         hatched = {drawn.pixelColor(_communication + QPoint(x, y)).name() for x in range(-3, 4) for y in range(-3, 4)}
         panel = theme.colors().panel
-        assert hatched == {fills.blend(theme.device_color(device), panel, part).name() for part in (0.2, 0.75)}
+        assert hatched == {fills.blend(theme.device_color(device), panel, opacity).name() for opacity in (0.2, 0.75)}
         is_bold = [titles[straggler][rank] != titles[None][rank] for straggler in (0, 1)]
         assert is_bold == [rank == 0, rank == 1]
 

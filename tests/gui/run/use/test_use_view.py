@@ -126,12 +126,12 @@ def test_live_prediction_follows_new_checkpoints(
         CheckpointSaved(kind=kind, path=f"checkpoints/{kind}.pt", epoch=epoch, step=epoch, bytes=1, seconds=0.0)
         for epoch, kind in ((1, "best"), (2, "last"))
     ]
-    for count, words in ((1, ["Step 1"]), (2, ["Step 2", "Step 1"])):
+    for count, step_titles in ((1, ["Step 1"]), (2, ["Step 2", "Step 1"])):
         live.show_data(trained.run, make_run_data(saved[:count]))
         qtbot.waitUntil(lambda count=count: live.history.count() == count or live.failure.isVisible())
         assert not live.failure.text()
         texts = [live.history.item(row).text() for row in range(live.history.count())]
-        assert [text.partition(":")[0] for text in texts] == words
+        assert [text.partition(":")[0] for text in texts] == step_titles
         assert all(any(label in text for label in LABELS) for text in texts)
     assert not live.image.image_rect().isEmpty()
     live.show_data(RunFolder(tmp_path / "other"), waiting)
