@@ -38,7 +38,7 @@ class RunControl(QObject):
         self._jobs: dict[str, Job] = {}
         """Jobs of runs that are or were active, by run id."""
         self._starting_job: Job | None = None  # job of the run that is being started
-        self._has_read_runs = False  # True once the list of runs has been read, or couldn't be read
+        self._has_tried_to_read_runs = False  # True once the list of runs has been read, or couldn't be read
         self._status.run_requested.connect(lambda run: context.show_run(RunFolder(run.folder)))
         context.actions.pause.on_trigger(self._pause_or_resume)
         context.actions.stop.on_trigger(self._session.stop)
@@ -67,7 +67,7 @@ class RunControl(QObject):
         # While a folder is being inspected, this is more interesting than a run that has ended.
         if self._workspace.has_run and (self._session.active or not self._panel.form.is_inspecting):
             self._status.show_run(self._session.status, self._find_open_run_title())
-        elif not self._has_read_runs:
+        elif not self._has_tried_to_read_runs:
             self._status.show_idle(tr("Starting…"))
         elif self._panel.form.is_inspecting:
             self._status.show_idle(tr("Checking · inspecting the dataset folder"))
@@ -93,7 +93,7 @@ class RunControl(QObject):
 
     def _on_runs_read(self, listing: RunListing) -> None:
         """Show the active runs in the header and the status bar, and pass all runs to the form."""
-        self._runs, self._has_read_runs = listing.runs, True
+        self._runs, self._has_tried_to_read_runs = listing.runs, True
         self._jobs |= listing.active_jobs
         active_runs = [run for run in listing.runs if run.state not in ENDED]
         self._status.show_others([run for run in active_runs if run.run_id != self._open_run_id])
@@ -105,7 +105,7 @@ class RunControl(QObject):
 
     def _on_runs_unreadable(self, reason: str) -> None:
         """Show in the status bar why the runs can't be read, and stop waiting for the run of the last session."""
-        self._has_read_runs = True
+        self._has_tried_to_read_runs = True
         self._context.train.stop_waiting()
         self.show_status()
         self._status.set_suffix(tr("the list of runs can't be read: {reason}").format(reason=reason))

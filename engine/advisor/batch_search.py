@@ -117,6 +117,8 @@ def search(
 ) -> SearchResult:
     """Find the largest batch size that fits in memory and is a multiple of `unit`.
 
+    Further trials then locate the smallest size that is nearly as fast as all larger ones (see `SearchResult.knee`).
+
     Args:
         probe: Runs a trial with a batch size, and returns its measurements, or None if the size does not fit.
         unit: Divisor of all sizes.
@@ -125,6 +127,7 @@ def search(
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
+    # Find the largest size that fits.
     while len(trials) < MAX_TRIALS:
         size = _choose_next_size(trials, unit, maximum)
         if size == 0:
@@ -135,21 +138,29 @@ def search(
         trials[size] = measured = probe(size)
         if measured is not None and measured.train_images:
             maximum = min(maximum, max(size, measured.train_images // unit * unit))
-    bracket = _find_bracket(trials)
-    with_room = bracket.largest_with_room(unit)
-    largest = bracket.largest
-    if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
-        largest_possible = min(bracket.smallest_failed - unit, max(maximum, largest))
-        # Of the sizes that fit, leave room, and are close enough to the largest possible one, take the largest.
-        min_size = NEAR * ROOM * largest_possible - unit
-        close_enough = (fit.size for fit in bracket.fits if min_size < fit.size <= with_room)
-        largest = max(close_enough, default=largest)
+    largest = _choose_largest(trials, unit, maximum)
+    # Try sizes below the knee, to locate it more precisely.
     while largest and len(trials) < MAX_TRIALS:
         between = _choose_size_below_knee(trials, unit)
         if between == 0 or not has_time(between):
             break
         trials[between] = probe(between)
     return SearchResult(dict(sorted(trials.items())), largest, maximum, untried)
+
+
+def _choose_largest(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
+    """Return the largest tried size that fits, if possible one that leaves some memory free (see `ROOM`)."""
+    bracket = _find_bracket(trials)
+    with_room = bracket.largest_with_room(unit)
+    is_search_complete = len(trials) == MAX_TRIALS or trials.get(with_room) is not None
+    if not is_search_complete:  # it ended before a size that leaves room was tried
+        return bracket.largest
+    largest_possible = min(bracket.smallest_failed - unit, max(maximum, bracket.largest))
+    # Of the sizes that fit, leave room, and are close enough to the largest possible one, take the largest. Since sizes
+    # are multiples of `unit`, they may be less than one `unit` below the limit.
+    min_size = NEAR * ROOM * largest_possible - unit
+    close_enough = (fit.size for fit in bracket.fits if min_size < fit.size <= with_room)
+    return max(close_enough, default=bracket.largest)
 
 
 def _find_bracket(trials: Mapping[int, Probe | None]) -> _Bracket:

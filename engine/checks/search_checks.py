@@ -144,7 +144,7 @@ def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[
         requested = (requested,)
     task = catalogue.task(job.task)
     measures: list[Measure] = []
-    if task is not None and task.file:
+    if task is not None and task.file:  # the file declares the metrics; it is parsed, but not executed
         measures += REAL_DISK.model_file(job.model.name).measures
     if task is not None:
         measures += task.metrics

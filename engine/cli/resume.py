@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from engine.checks.torch_support import find_installed_torch
 from engine.cli import arguments, train, watching
 from engine.cli.terminal import COMPLETED, print_lines, report_unwritable, require_valid
 from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import Snapshot
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
@@ -44,27 +46,17 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Return the job with which `run` would resume, and all errors and warnings. The job is None if it is invalid.
+    """Return the job with which `run` would resume, and all errors and warnings.
 
-    With `--trust-model-file`, the user's consent to the content of the model file is recorded.
+    The job is None if the changes are invalid or the run can't be resumed. It can have errors, for example because this
+    machine can't train it. With `--trust-model-file`, the user's consent to the content of the model file is recorded.
     """
-    changes, found = arguments.read_job_values(options)
     previous = run.job()
-    if previous is not None and isinstance(changes.get("options"), dict):
-        changes["options"] = previous.options | changes["options"]
-    if previous is not None and options.trust_model_file:
-        changes["model_file_sha256"], consent_problems = _trust_model_file(previous.model.name)
-        found += consent_problems
-    previous_devices = {"devices": previous.parallel.devices} if previous is not None else {}
-    machine = None
-    if arguments.needs_gpus(changes) or arguments.needs_gpus(previous_devices):
-        machine = train.read_machine(found)
-        if machine is not None and "devices" in changes:
-            found += arguments.resolve_devices(changes, machine)
+    changes, machine, found = _read_changes(previous, options)
     job, change_problems = job_to_resume(run, changes)
     found += change_problems
     invalid_fields = {problem.field for problem in found}
-    if previous is None or "run" in invalid_fields:
+    if previous is None or "run" in invalid_fields:  # no job can resume the run, so don't check this one
         return None, found
     job_to_check = job
     if job_to_check is None:  # without the invalid values, all other problems are found, too
@@ -76,6 +68,29 @@ def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, 
         job_problems += gpu_problems(job_to_check, machine, find_installed_torch(), os.environ)
         found += [problem for problem in job_problems if problem.field not in invalid_fields]
     return job, found
+
+
+def _read_changes(
+    previous: Job | None, options: argparse.Namespace
+) -> tuple[dict[str, Any], Snapshot | None, list[Problem]]:
+    """Read the changes to the run's job `previous` from the flags.
+
+    Returns their values by field, this machine's devices, and the problems found. The devices are None if neither job
+    uses GPUs, or if they can't be read.
+    """
+    changes, found = arguments.read_job_values(options)
+    if previous is not None and isinstance(changes.get("options"), dict):
+        changes["options"] = previous.options | changes["options"]
+    if previous is not None and options.trust_model_file:
+        changes["model_file_sha256"], consent_problems = _trust_model_file(previous.model.name)
+        found += consent_problems
+    previous_devices = {"devices": previous.parallel.devices} if previous is not None else {}
+    machine = None
+    if arguments.needs_gpus(changes) or arguments.needs_gpus(previous_devices):
+        machine = train.read_machine(found)  # appends a problem if this fails
+        if machine is not None and "devices" in changes:
+            found += arguments.resolve_devices(changes, machine)
+    return changes, machine, found
 
 
 def _trust_model_file(path: str) -> tuple[str, list[Problem]]:

@@ -296,7 +296,7 @@ def field_path(name: str) -> str:
 def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """Create a job from plain values by field name, as given by flags or the form.
 
-    Returns the job and [], or None and all problems with single values.
+    Returns the job and [], or None and all problems with single values. Combinations of values are not checked.
     """
     problems: list[Problem] = []
     accepted: dict[str, Any] = {}

@@ -64,8 +64,9 @@ def _read_repeatedly(
 ) -> None:
     """Print a reading every `interval_s` seconds, and immediately after a new request.
 
-    Returns `rediscover_s` seconds after a GPU was lost. The process then exits, and the next one searches for the GPU.
-    If `some_lost` is True, a GPU was lost before the start. If `basics` is True, only basic quantities are read.
+    The second reading follows the first after at most `SECOND_READING_S`, since rates need two readings. Returns
+    `rediscover_s` seconds after a GPU was lost. The process then exits, and the next one searches for the GPU. If
+    `some_lost` is True, a GPU was lost before the start. If `basics` is True, only basic quantities are read.
     """
     reader = NvmlReader(basics=basics)
     driver = (reader.driver_version, reader.cuda_version, denied_files())

@@ -142,7 +142,7 @@ def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) ->
         yield sums[:, :finished_rows] / weights[:finished_rows]
         # The other rows, which the next tiles overlap, move to the top.
         remaining_rows = len(weights) - finished_rows
-        for rows in (*sums, weights):
+        for rows in (*sums, weights):  # views, so this changes the sums and weights
             rows[:remaining_rows] = rows[finished_rows:].clone()
             rows[remaining_rows:] = 0
 

@@ -175,7 +175,7 @@ class _Node:
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.read_worker_files(rank, _LOG_BYTES)))
 
     def _open_rendezvous(self, request: NodeRequest) -> tuple[Rendezvous, socket.socket | None]:
-        """Wait for the rendezvous from the supervisor. On the first machine, listen for the others.
+        """Wait for the rendezvous from the supervisor. On the first machine in `request`, listen for the others.
 
         The first machine reports its address and port to the supervisor. Returns the rendezvous with these and the
         listening socket, which is None on the other machines.

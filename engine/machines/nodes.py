@@ -256,15 +256,16 @@ class Nodes:
     def _compare(self) -> None:
         """Compare the machines once all of them have reported their facts, then send them the missing files.
 
-        If they differ in a way that would break the run, or have lost GPUs, the start fails instead.
+        If they differ in a way that would break the run, or have lost GPUs, the start fails instead. If a machine has
+        waited in its queue, the end of the wait is reported.
         """
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
             return
         problems = self._find_differences(facts, self._inputs.result())
         if self._has_waited:
-            self._on_event(PhaseChanged(phase="starting"))
-        self._stage = _Stage.COPYING
+            self._on_event(PhaseChanged(phase="starting"))  # replaces the phase of waiting
+        self._stage = _Stage.COPYING  # the comparison is over, also if it fails
         # At the first start, lost GPUs are among `problems`.
         if self._attempt and any(node_facts.lost_gpus for node_facts in facts):
             self._fail(self._create_gpu_loss_failure())

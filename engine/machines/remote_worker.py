@@ -29,7 +29,7 @@ class RemoteWorker:
         self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
         self.exit_code: int | None = None
         self.done: WorkerDone | None = None
-        self.is_stopped_for_another = False  # True if torch has stopped it because another worker failed
+        self.is_stopped_for_another = False  # True if torch's agent has stopped it because another worker failed
         self.channel: NodeLink | None = link  # None once all messages have been taken
         self._link = link
         self._received: deque[bytes | FromWorker] = deque()

@@ -67,8 +67,8 @@ class Channel:
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
         """Offer the file that is open as `stream`, and send its content from the offset on that the receiver requests.
 
-        Returns the reason if the receiver refuses the file, otherwise "". The digest is computed unless `offer` has
-        one. Raises OSError.
+        Returns the reason if the receiver refuses the file, otherwise "". If the file becomes shorter in the meantime,
+        less is sent than was offered. The digest is computed unless `offer` has one. Raises OSError.
         """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)

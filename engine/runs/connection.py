@@ -137,7 +137,11 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
     """Send commands to the supervisor of `run`.
 
     Returns its answer, or None if it does not answer within `ANSWER_S`. The connection does not count towards the limit
-    on readers. Raises NotRunning and NotAnswering.
+    on readers.
+
+    Raises:
+        NotRunning: The supervisor has ended.
+        NotAnswering: It does not accept the connection in time, or refuses this client.
     """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:

@@ -86,7 +86,10 @@ def release_memory() -> None:
 
 
 def device_name(strategy: Strategy) -> str:
-    """Return the name of the device of a single worker, for the start of a sentence."""
+    """Return the name of the device that ran out of memory, for the start of a sentence.
+
+    With several GPUs, it can be any of them, since the ranks only agree that one of them ran out of memory.
+    """
     device = strategy.device
     if device.type == "cpu":
         return "The CPU"

@@ -248,8 +248,8 @@ class Server:
         """Disconnect a client if the maximum number is reached. Return True if another client can be accepted.
 
         There are separate limits for clients that only send commands (`commands_only`) and for those that read events.
-        The oldest of the former is disconnected. Of the latter, it is the one that stopped reading first, if it has not
-        read for at least `STALLED_S` seconds. Otherwise, there is no room.
+        Of the clients that only send commands, the oldest is disconnected. Of the readers, it is the one that stopped
+        reading first, if it has not read for at least `STALLED_S` seconds. Otherwise, there is no room.
         """
         # Clients without a cursor have sent no hello yet. `_add_client` limits their number.
         clients = [

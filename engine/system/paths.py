@@ -245,7 +245,7 @@ def _list_runtime_folders() -> Iterator[Path]:
 
 
 def _try_make_private(folder: Path) -> bool:
-    """Remove other users' access to a folder. Return False without a change if it is a link or not of this user."""
+    """Remove other users' access to a folder. Return False without a change if it is a link or another user's."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()

@@ -84,7 +84,7 @@ def fingerprint() -> str:
 
 def plugin_packages() -> list[str]:
     """Return the names of the installed packages with plug-ins, without importing them."""
-    if not fingerprint():
+    if not fingerprint():  # none is installed
         return []
     from importlib.metadata import entry_points  # slow to import, and windows do not need it
 
@@ -166,7 +166,7 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
         """Entry points by id, without those whose id is already taken, which are recorded in `left_out`."""
-        if not fingerprint():
+        if not fingerprint():  # no package with plug-ins is installed
             return {}
         from importlib.metadata import entry_points  # slow to import, and windows do not need it
 

@@ -45,7 +45,7 @@ from engine.training.split_loader import SplitLoader
 class DataLoaders:
     """Factory for a worker's data loaders. It must be created after the strategy has wrapped the model.
 
-    The job in `spec` must include the automatic choices.
+    The job in `spec` must include the automatic choices (see `engine.training.autotune`).
     """
 
     def __init__(

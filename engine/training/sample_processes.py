@@ -309,7 +309,7 @@ def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStre
 
 
 def _find_samples(splits: Splits, split: SplitName) -> SampleSet:
-    """Return the samples of a split, which must not be images."""
+    """Return the samples of a split. Raises AssertionError if they are images."""
     samples = splits.train if split == "train" else splits.val
     assert isinstance(samples, SampleSet)
     return samples

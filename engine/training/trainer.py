@@ -63,14 +63,14 @@ class Trainer:
         self.metric = strategy.objective.create_metric()
         self.stepper = ResilientStep(strategy, optimizer_step, self._emit, lambda: checkpointer.has_checkpoint)
         self.stopping = checkpointer.stopping
-        self.report = StepReport(strategy, self._emit, lambda: checkpointer.has_checkpoint)
+        self.step_report = StepReport(strategy, self._emit, lambda: checkpointer.has_checkpoint)
         self._skip_to = spec.skip_to
         self._first_step = max(start.step, spec.skip_to) + 1  # first step that is not skipped
         # Part of a step that the exchange with other ranks counts as.
         self._agreement_part: Part = "communication" if spec.world_size > 1 else "logging"
         self.callbacks: list[Callback] = [
             Unfreezing(strategy, optimizer_step, self.stepper, self._emit),
-            self.report,
+            self.step_report,
             StepProfile(strategy, train, self._emit, first_epoch=start.epoch, first_step=self._first_step),
             ValidationReport(strategy, val.images, self._emit),
             self.stopping,
@@ -162,14 +162,16 @@ class Trainer:
         """
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
-        # All ranks know `save_now` and `report_now`. The other requests may differ by rank.
+        # All ranks know `save_now` and `report_now`. The other requests may differ by rank. They take effect one step
+        # later, or at once in the last step, which no step of the epoch follows.
         agreed = self._agree(
             checkpoint=not save_now and (self.reporter.checkpoint_requested or self.checkpointer.is_overdue()),
-            report=not report_now and self.report.is_due,
+            report=not report_now and self.step_report.is_due,
             record=self.leads and self.strategy.profiler.is_due,
             at_once=is_last,
         )
         agreed = agreed._replace(checkpoint=agreed.checkpoint or save_now, report=agreed.report or report_now)
+        # Otherwise, the metrics of a GPU are read one step later. After a stop, there is no later step.
         read_now = report_now or agreed.stop or agreed.checkpoint
         end = StepEnd(
             epoch=epoch,

@@ -204,7 +204,7 @@ class Alerts(QObject):
         self._evaluate_connections()  # other rules are evaluated with the next snapshots
 
     def acknowledge(self, number: int) -> None:
-        """Acknowledge the alert with this number, unless it has ended."""
+        """Acknowledge the alert with this number, unless it has ended. An alert for an event ends then."""
         alert = self._alerts.get(number)
         if alert is None or alert.ended is not None or alert.acknowledged:
             return

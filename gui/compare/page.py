@@ -228,6 +228,13 @@ class ComparePage(QWidget):
         checked = self.legend.checked
         self.curves.show_runs([run for run in self._list_read_runs() if run.series in checked])
 
+    def _count_remaining(self) -> int:
+        """Return the number of requested runs that have been neither read nor found unreadable."""
+        return sum(
+            series not in self.runs and run.run_id not in self._unread_reasons
+            for series, run in self._requested.items()
+        )
+
     def _show_state(self) -> None:
         """Show the number of runs, the progress of reading them, and unreadable runs. Enable saving if one was read."""
         count = len(self._requested | self.runs)  # a run that was deleted after it was read stays in the table
@@ -237,13 +244,10 @@ class ComparePage(QWidget):
         vanished = [
             tr("{run_id} can no longer be read.").format(run_id=run_id)
             for run_id, reason in self._unread_reasons.items()
-            if not reason
+            if not reason  # see `_unread_reasons`
         ]
         unread = {run_id: reason for run_id, reason in self._unread_reasons.items() if reason}
-        remaining = sum(
-            series not in self.runs and run.run_id not in self._unread_reasons
-            for series, run in self._requested.items()
-        )
+        remaining = self._count_remaining()
         reading = (
             [tr("Reading {number} of {count}…").format(number=count - remaining + 1, count=count)] if remaining else []
         )

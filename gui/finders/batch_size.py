@@ -43,7 +43,7 @@ class BatchPage(FinderPage):
         return FinderRequest("batch", job)
 
     def create_results(self) -> QWidget:
-        """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""
+        """Create the page for the result: its explanation or a problem, table, plot and the scaled learning rate."""
         self.why = QLabel(wordWrap=True)
         self.no_result = ProblemLabel()
         self.table = create_text_table(tr("Tested batch sizes"), HEAD)

@@ -283,7 +283,10 @@ class JobForm(JobSignals):
     # Connections
 
     def _connect(self) -> None:
-        """Connect fields, folder, disk and consent with the validation, and the buttons with the form's signals."""
+        """Validate the job after changes to fields, the dataset, facts about the disk, or the consent to a model file.
+
+        The buttons emit the form's signals.
+        """
         for row in self.rows.values():
             row.edited.connect(self._on_edited)
             row.chosen.connect(self.choice_made)
@@ -370,6 +373,7 @@ class JobForm(JobSignals):
                 self._validate_with_known_facts()
         finally:
             self._is_validating = False
+        self.problems += self.submission.start_problems
         self._show_result()
         if not self.disk.unanswered and not self.is_inspecting:
             # Start the run now if the user requested it before the answers were known.
@@ -393,9 +397,8 @@ class JobForm(JobSignals):
     def _show_result(self) -> None:
         """Show the job's problems, model, recipe and devices in the form and the submit bar after a validation.
 
-        Also request an estimate, and emit `changed`.
+        Also ask for consent to run a model file, request an estimate, and emit `changed`.
         """
-        self.problems += self.submission.start_problems
         self.body.show_problems(
             self.readiness.list_mistakes(dataset_format.remove_reading_choices(self.problems, self.report))
         )

@@ -1,4 +1,4 @@
-"""Submission of the visible job: signals, the wait for validation, and the check of labels before the first run."""
+"""Submission of a form's job: wait for its validation, check the labels before the first run, and request the run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,10 @@ class LabelCheck:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True within the time of a double click after the labels have been shown."""
+        """Return True within the time of a double click after the labels have been shown.
+
+        The second press of a double click then doesn't start the run.
+        """
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:

@@ -209,7 +209,10 @@ class RunData:
         sampled.clear()
 
     def _exclude_time_until(self, event: AnyEvent) -> None:
-        """Exclude the time between the previous event and `event` from the run's time."""
+        """Exclude the time between the previous event and `event` from the run's time.
+
+        Unless `event` is about the queue, the clock runs again afterwards, and the run no longer waits.
+        """
         if self.last_number:
             self._origin += event.time - self.last_time
         else:
@@ -367,7 +370,7 @@ class RunData:
         self._add_line(event, "warning", _describe_restart(event))
 
     def _apply_plan(self, plan: Planned) -> None:
-        """Set the plan and its first step. Remove the values after this step, because the workers repeat these steps."""
+        """Set the plan, and continue after its `from_step`. Remove later values, since the workers repeat these steps."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = 0  # a run from scratch has not entered its first epoch

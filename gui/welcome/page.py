@@ -68,7 +68,7 @@ class WelcomePage(QWidget):
         self.open = push_button(tr("Open a folder…"), self.folder_requested)
         self.watch = push_button(tr("Monitor the devices"), self.monitor_requested)
         self._choices = QGridLayout()
-        self._choice_rows = self._make_choices()  # each button with its description
+        self._choice_rows = self._describe_buttons()
         layout = vbox(title, description, spacing=6)
         layout.addSpacing(16)
         layout.addLayout(self._choices)
@@ -140,8 +140,8 @@ class WelcomePage(QWidget):
             self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scale_pixels(_BUTTON_HEIGHT))
             description.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
-    def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
-        """Create the buttons with which the user can start, each with an explanation."""
+    def _describe_buttons(self) -> list[tuple[QPushButton, QLabel]]:
+        """Add explanations to the buttons with which the user can start. Return each button with its label."""
         self._choices.setHorizontalSpacing(14)
         self._choices.setVerticalSpacing(5)
         self._choices.setColumnStretch(1, 1)

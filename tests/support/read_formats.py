@@ -107,7 +107,7 @@ def list_ignored_flags(content: Content) -> dict[str, list[bool]]:
 def list_instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
     """Return (class, left, top, right, bottom) of each instance in a split, by the stem of the image's name.
 
-    `sizes` maps the same names to the heights and widths of the images.
+    `sizes` maps these stems to the heights and widths of the images.
     """
     held: Boxes = {}
     found: InstanceSplit = content.splits[split]

@@ -59,7 +59,7 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 def load_cached(request: AdviceRequest) -> CachedAdvice | None:
     """Return the cached answer to `request`, or None if there is none.
 
-    A cached answer whose trials ran out of time is not returned if `request` allows more time.
+    A cached answer whose trials ended before the ranking was certain is not returned if `request` allows more time.
     """
     try:
         cached = msgspec.json.decode(read_file(_get_cache_path(request)), type=CachedAdvice)

@@ -11,7 +11,7 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from engine.contract.devices import CPU, is_gpu
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
-from engine.strategies.base import clock
+from engine.strategies.base import Strategy, clock
 from engine.strategies.memory import is_out_of_memory
 from engine.strategies.stopwatch import Times
 from engine.training import worker
@@ -213,31 +213,38 @@ def _time_batch_size(trial: _Trial, size: int) -> float | None:
 def _measure_loading(trial: _Trial) -> float | None:
     """Return the images per second that the loaders of all ranks deliver after the images have been decoded once.
 
-    Returns None if a rank lacks the memory to cache the images, which a run would cache on disk, and on ranks that load
-    no data. All ranks call it together.
+    Returns None on ranks that load no data, and if no batch can be loaded because a rank lacks the memory to cache the
+    images, which a run would cache on disk. All ranks call it together.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.create_train_loader()
     try:
-        count, seconds = 0, 0.0
         # The first pass determines how many batches can be loaded in `LOADING_S`. The second pass is timed.
-        for is_second in (False, True):
-            batches, started, loaded_count = train.epoch(1), time.perf_counter(), 0
-            while True:
-                has_failed = not _load_batch(batches)
-                is_enough = loaded_count + 1 >= count if is_second else time.perf_counter() - started > LOADING_S
-                # All ranks load the same number of batches.
-                flags = [int(has_failed), int(is_enough)]
-                any_has_failed, any_has_enough = strategy.collectives.all_reduce_max(flags)
-                if not any_has_failed:
-                    loaded_count += 1
-                if any_has_failed or any_has_enough:
-                    break
-            count, seconds = loaded_count, time.perf_counter() - started
+        count, _ = _load_batches(train.epoch(1), strategy, lambda _, passed_s: passed_s > LOADING_S)
+        count, seconds = _load_batches(train.epoch(1), strategy, lambda loaded_count, _: loaded_count >= count)
     finally:
         train.close()
     (slowest_s,) = trial.max_over_ranks([seconds])
     return count * strategy.job.training.batch_size / slowest_s if count and strategy.loads_data else None
+
+
+def _load_batches(
+    batches: Iterator[Batch | None], strategy: Strategy, is_enough: Callable[[int, float], bool]
+) -> tuple[int, float]:
+    """Load batches until `is_enough`, given their number and the seconds passed, is True on any rank.
+
+    Also ends if any rank has no further batch or lacks memory. Returns the number of batches that every rank has
+    loaded, and the seconds passed. All ranks call it together.
+    """
+    started, count = time.perf_counter(), 0
+    while True:
+        has_failed = not _load_batch(batches)
+        has_enough = is_enough(count + 1, time.perf_counter() - started)
+        any_has_failed, any_has_enough = strategy.collectives.all_reduce_max([int(has_failed), int(has_enough)])
+        if not any_has_failed:
+            count += 1
+        if any_has_failed or any_has_enough:
+            return count, time.perf_counter() - started
 
 
 def _load_batch(batches: Iterator[Batch | None]) -> bool:

@@ -345,12 +345,15 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Update the best trials and the importance of fields if a trial has ended since the last call."""
-        current_state = sum(handle.ended for handle in self._handles.values()), self._to_confirm
+        """Update the best trials, the importance of fields and the values of the repeats.
+
+        Does nothing unless a trial has ended or the trials to repeat have been chosen since the last call.
+        """
+        current_state = (sum(handle.ended for handle in self._handles.values()), self._to_confirm)
         if current_state != self._ranked_state:
             self._ranked_state = current_state
-            known = [handle.known for handle in self._originals]
-            self._front, self._importance = self._study.compute_front(known), self._study.compute_importance(known)
+            results = [handle.known for handle in self._originals]
+            self._front, self._importance = self._study.compute_front(results), self._study.compute_importance(results)
             self._update_confirmed()
             self._has_changed = True
 

@@ -81,9 +81,9 @@ def create_table(columns: Sequence[Column], width: int) -> Table:
 
 
 def create_tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
-    """Yield all columns with a known cell in as many tables as necessary, each at most `width` characters wide.
+    """Yield the columns in as many tables as necessary, each at most `width` characters wide.
 
-    Each table begins with the first column.
+    Each table begins with the first column. Other columns are left out if all of their cells are empty.
     """
     head, *others = columns
     block = [head]

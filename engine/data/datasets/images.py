@@ -300,7 +300,7 @@ class MaskedImages(LetterboxedImages):
 
 
 def is_missing(folder: str) -> bool:
-    """Return True if a folder doesn't exist or is empty, which happens if its disk was removed."""
+    """Return True if a folder is empty or can't be read, which happens if its disk was removed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None

@@ -72,7 +72,10 @@ class ClassTable:
 
 
 def find_tables(folder: str) -> list[ClassTable]:
-    """Read all class tables directly in `folder`. Raises UnusableFile."""
+    """Read all class tables directly in `folder`. Raises UnusableFile.
+
+    CSV and JSON files that are too large for a class table are skipped, since they contain annotations.
+    """
     found = [_read_definition(folder)]
     found += [_read_text_file(os.path.join(folder, name)) for name in (*_NAME_LISTS, *_COLOR_LISTS)]
     csv_paths, json_paths = ([os.path.join(folder, name) for name in names] for names in (_CSV_TABLES, _JSON_TABLES))

@@ -120,10 +120,10 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
 
 
 def fill_polygon(polygon: Points, height: int, width: int) -> Window | None:
-    """Return the smallest window around a polygon's pixels in an image of the given size, or None if there are none.
+    """Return a polygon's pixels in an image of the given size, in the smallest window around them.
 
-    `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by the even-odd rule. Raises OutlineError
-    for an outline that crosses too many rows.
+    Returns None if no pixel is inside. `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by
+    the even-odd rule. Raises OutlineError for an outline that crosses too many rows.
     """
     low, high = polygon.min(0), polygon.max(0)
     left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))

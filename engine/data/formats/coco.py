@@ -162,8 +162,8 @@ def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]
 def _read_sample(path: str) -> list[Any] | None:
     """Return the first annotations in a JSON file, [] if it has none, or None if it doesn't have this format.
 
-    In place of an annotation without an end, as in a damaged file, the list has the beginning of its text if that shows
-    the format (see `_is_annotation`).
+    If the file ends within an annotation, the list has the beginning of its text instead, provided that
+    `_is_annotation` accepts it.
     """
     lists = sample_lists(path, _LISTS, until="annotations")
     if lists.get("annotations") == []:  # then only the other lists show the format

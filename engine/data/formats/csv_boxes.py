@@ -345,13 +345,15 @@ def _open_completely(tree: Tree, file: TableFile, problems: list[Problem]) -> Ta
 
 
 def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCollection) -> str:
-    """Add the boxes in a table to `collected`, and return the path of the image in the last row.
+    """Add the boxes in a table to `collected`, and return the path of the image in the last row, or "".
 
-    `form` is the order of the numbers if the table does not determine it.
+    If the table is truncated, this image may lack boxes. `form` is the order of the numbers in a list, which the column
+    of a list does not show.
     """
     table = file.table
     path = ""
-    form = form if columns.form == "list" else columns.form
+    if columns.form != "list":
+        form = columns.form
     class_column = _find_class_column(table, columns)
     split_name = "" if columns.split is None else table.normalized_names[columns.split]
     for row_number, row in enumerate(table.rows(), 1 if table.headless else 2):

@@ -350,8 +350,10 @@ def _ask_about_doubt(
     all of them as choices (see `_make_choices`).
     """
     against = reading.detection.against
-    are = "is" if against[0].startswith(("the ", "a ")) else "are"
-    message = f"{printable(tree.root)} does not look like {_get_title(reading.kind)}: there {are} {'; '.join(against)}."
+    verb = "is" if against[0].startswith(("the ", "a ")) else "are"
+    message = (
+        f"{printable(tree.root)} does not look like {_get_title(reading.kind)}: there {verb} {'; '.join(against)}."
+    )
     message = f"{message} {describe_damage(tree)}".rstrip()  # a damaged file may be the cause
     remedy = reading.detection.remedy or reading.format.layout
     return make_unrecognized(dataset_error(message, remedy, _make_choices(fitting, kinds)))

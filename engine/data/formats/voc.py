@@ -167,7 +167,7 @@ def _count_files_and_objects(tree: Tree, paths: Iterable[str]) -> tuple[int, int
 
 
 def _make_file(path: str) -> _File:
-    """Return an entry for the annotation file at `path`, with the folder and image name that the path shows."""
+    """Return an entry for the annotation file at `path`, with the folder and image name that follow from the path."""
     folders = os.path.dirname(path).split(os.sep)
     depths = [depth for depth, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]

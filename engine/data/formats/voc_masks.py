@@ -97,6 +97,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if source.uses_voc_classes:
         return Content(VOC_CLASSES, masks, problems, VOC_CODE)
     folders = dict.fromkeys(map(os.path.dirname, source.masks.files))
+    # No classes: they are inferred from the masks and from class tables in these folders.
     return Content((), masks, problems, table_folders=(tree.path(source.base), *folders))
 
 
@@ -141,7 +142,7 @@ def _divide_by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, 
     """Divide pairs into splits by the lists in ImageSets.
 
     Returns the pairs by split, and a `Pairs` for problems: listed images without a mask, and missing images. Without
-    lists, there is only the split "".
+    a list for training, there is only the split "", with all pairs.
     """
     lists = _read_lists(tree, os.path.join(base, _LISTS))
     if "train" not in lists:

@@ -24,8 +24,8 @@ Pair = tuple[str, str]
 def find_leaks(found: RecognizedDataset, folder: str, contents: Contents) -> list[Problem]:
     """Return warnings about validation and test samples that are copies of training samples.
 
-    Only splits of files and idx files are compared. `contents` is a search for identical files that can be shared with
-    other checks.
+    Only splits that consist of files and splits in idx files are compared. `contents` finds identical files, and can be
+    shared with other checks.
     """
     problems: list[Problem] = []
     for name, title, subject in (("val", "validation", "validation"), ("test", "test", "the test")):

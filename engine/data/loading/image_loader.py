@@ -22,6 +22,7 @@ from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.prefetch import StagedBatch
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
+from engine.data.splits import Labels
 from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Draws, draw_crops
 from engine.data.transforms.device_transforms import (
     AffinePlacement,
@@ -241,6 +242,7 @@ class BatchLoader(Loader[Slot]):
 
         If the split has been uploaded to the device, only the indices and the random numbers are sent.
         """
+        # In training, unreadable images are replaced with others, which keeps the size of the batch.
         samples = self._source.decode(batch.indices, replace=self.sampler.shuffle)
         loaded, draws = samples, None
         if self._augmentation is not None:
@@ -252,16 +254,19 @@ class BatchLoader(Loader[Slot]):
         slot.wait_until_reusable()
         if not on_device:
             self._source.gather(loaded, slot.pixels[:count])
-        numbers = slot.numbers[:count]
-        numbers[:, SAMPLE] = loaded
+        slot.numbers[:count, SAMPLE] = loaded
         if draws is not None:
             slot.random[:count] = draws.numbers
-        elif self._has_light_crops:
-            numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, loaded, mirror=self._mirror)
         else:
-            numbers[:, CROP] = self._margin // 2, self._margin // 2, 0  # the center, not mirrored
+            slot.numbers[:count, CROP] = self._choose_crops(epoch, loaded)
         slot.send(self.images.targets_of(loaded), pixel_rows=0 if on_device else count, number_rows=count)
         return StagedBatch(slot, count, batch.global_size, samples, on_device, draws)
+
+    def _choose_crops(self, epoch: int, samples: Labels) -> Labels:
+        """Return random crops of the light augmentation, or the center of all samples without it (see `draw_crops`)."""
+        if self._has_light_crops:
+            return draw_crops(self._margin, self.sampler.streams, epoch, samples, mirror=self._mirror)
+        return np.array([self._margin // 2, self._margin // 2, 0])
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Crop, augment and normalize a batch, release its slot, and return it with its targets."""

@@ -106,7 +106,7 @@ class DeviceSlot(Slot):
         """
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)
-        self._targets.record_stream(current)
+        self._targets.record_stream(current)  # unlike the other tensors, it is not reused for the next batch
         return self._pixels[:pixel_rows], self._numbers[:number_rows], self._random[:number_rows], self._targets
 
     def record_consumed(self) -> None:

@@ -301,10 +301,10 @@ class _BatchDraws:
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """With probability `chance`, arrange four full-size images around a random point.
+        """Draw with probability `chance` the point where a sample's four full-size images meet, and store their maps.
 
-        Otherwise, only the first image is shown. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point
-        is the same as in Ultralytics' Mosaic.
+        Otherwise, the stored maps show only the first of the four. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The
+        range of the point is the same as in Ultralytics' Mosaic.
         """
         uniform = self._draw_uniform(3)
         shift_right, shift_down = uniform[0] - 0.5, uniform[1] - 0.5
@@ -432,7 +432,7 @@ class _BatchDraws:
         self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 
     def _erase(self, chance: float) -> None:
-        """Erase a random rectangle of each image with probability `chance`, by drawing its position and size."""
+        """Draw with probability `chance` a rectangle of each image to erase, and store it as `_erased`."""
         uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._draw_uniform(5)
         area = ERASED_AREA[0] + uniform_area * (ERASED_AREA[1] - ERASED_AREA[0])
         ratio = np.exp(math.log(ERASED_RATIO[0]) + uniform_ratio * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))

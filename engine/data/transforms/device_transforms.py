@@ -217,6 +217,7 @@ class Transforms:
             pixels = _apply_policies(pixels, numbers, draws)
         if self._augmentation.has_colors:
             channels = self._augmentation.channels
+            # One affine map changes the colors and normalizes them.
             color = numbers[:, COLOR : self._augmentation.policies_from].view(-1, channels, channels + 1)
             matrix = color[:, :, :channels] / (255 * self._std[:, None])
             offset = (color[:, :, channels:] - self._mean[:, None]) / self._std[:, None]

@@ -78,7 +78,7 @@ def _read_link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> N
 
 
 class _Links:
-    """Active NVLinks of a GPU, counted by the GPU or switch at their other end."""
+    """Numbers of a GPU's active NVLinks to each other GPU and to switches."""
 
     def __init__(self, nvml: ModuleType, node: Node) -> None:
         active = [link for link in read_nvlinks(nvml, node.handle) if link.active]
@@ -132,7 +132,10 @@ def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) 
 
 
 def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
-    """Return the cores and the NUMA node closest to a GPU, `node`. A NUMA node that isn't known and unique is None."""
+    """Return the cores and the NUMA node closest to the GPU `node`.
+
+    The NUMA node is None if it is unknown or if there are several.
+    """
     core_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
     node_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))

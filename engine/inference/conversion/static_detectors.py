@@ -320,5 +320,8 @@ def _concatenate_levels(level_boxes: list[_Candidates]) -> _Candidates:
 
 
 def _drop_background(candidates: _Candidates) -> _Candidates:
-    """Renumber the classes from 0 for detectors whose first class is the background."""
+    """Return the candidates of a detector whose class 0 is the background, with its other classes numbered from 0.
+
+    Candidates without a score get the class 0.
+    """
     return candidates._replace(classes=(candidates.classes - 1) * (candidates.scores > 0))

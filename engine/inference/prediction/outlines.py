@@ -97,6 +97,13 @@ def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
 
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """Steps (x, y) in the directions right, down, left and up."""
+_RIGHT_PIXELS = ((0, 0), (-1, 0), (-1, -1), (0, -1))
+"""Offsets (x, y) from a corner to the pixel on the right side of an edge that starts there, by index into `_STEPS`.
+
+Pixel (0, 0) has its top left corner at (0, 0). The right side of an edge to the right is below it.
+"""
+_LEFT_PIXELS = ((0, -1), (0, 0), (-1, 0), (-1, -1))
+"""Offsets (x, y) from a corner to the pixel on the left side of an edge that starts there, by index into `_STEPS`."""
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
@@ -105,8 +112,6 @@ def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
     `padded` are the pixels of the component with a margin of one pixel, and `heading` is the direction of the edge, an
     index into `_STEPS`.
     """
-    on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
-    on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
-    return bool(padded[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(
-        padded[y + 1 + on_left[1], x + 1 + on_left[0]]
-    )
+    (right_x, right_y), (left_x, left_y) = _RIGHT_PIXELS[heading], _LEFT_PIXELS[heading]
+    is_right_covered = bool(padded[y + 1 + right_y, x + 1 + right_x])  # the margin shifts the pixels by one
+    return is_right_covered and not padded[y + 1 + left_y, x + 1 + left_x]

@@ -130,8 +130,8 @@ class Predictor:
                     self._describe_folder_sample(samples, int(self._remaining[index])) for index in batch.samples
                 ]
                 writers.submit(self._results.write_output, batch_samples, batch.outputs.cpu(), batch.inputs.cpu())
-                self._record_skipped(remaining_samples.failed)
-            self._record_skipped(remaining_samples.failed)
+                self._record_skipped(remaining_samples.failed)  # clears `failed`
+            self._record_skipped(remaining_samples.failed)  # also those after the last batch
 
     def _describe_folder_sample(self, samples: SampleSet, number: int) -> Sample:
         """Describe sample `number` of those that a user-defined task reads from a folder. It has no image file."""
@@ -146,6 +146,8 @@ class Predictor:
 
     def _predict_resized(self, numbers: Labels, *, is_distributed: bool) -> None:
         """Predict images that are resized to the model's square input, as in training, and write the results.
+
+        Unreadable images are recorded as skipped.
 
         `numbers` are the images' indices in the sources. If `is_distributed` is True, every worker gets the same
         indices and processes its part of them.
@@ -162,8 +164,8 @@ class Predictor:
                     for index in batch.samples
                 ]
                 writers.submit(self._results.write_output, batch_samples, batch.outputs.cpu(), batch.inputs)
-                self._record_skipped(images.failed)
-            self._record_skipped(images.failed)
+                self._record_skipped(images.failed)  # clears `failed`
+            self._record_skipped(images.failed)  # also those after the last batch
 
     def _find_drawn_sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
         """Return the height and width of the image on which the prediction for an image is drawn.
@@ -329,7 +331,7 @@ class Predictor:
         self._journal.add(*entries)
 
     def _record_skipped(self, failed: dict[int, str]) -> None:
-        """Record that samples could not be read, and clear `failed`, which maps their indices to the reasons."""
+        """Record that samples could not be read. Clears `failed`, which maps their indices to the reasons."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"

@@ -149,8 +149,8 @@ def _list_reviewed(saved: SavedEvaluation, data: EvaluationData | None, missing:
 def find_displayed_file(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
     """Return the path of a sample's file for display.
 
-    Return "" if the sample has no file, and None if the sample at this index has another path than `path`, which the
-    evaluation has recorded. The dataset has then changed.
+    Return "" if the sample has no file. Return None without `samples`, or if the sample at this index has another path
+    than `path`, which the evaluation has recorded. The dataset has then changed.
     """
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None

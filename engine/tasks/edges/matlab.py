@@ -35,9 +35,9 @@ def check_mat(content: bytes) -> None:
             if remaining_bytes < 0:
                 raise Unfit(f"it unpacks to more than {MAX_BYTES:,} bytes")
             for inner_type, inner in _iterate_elements(memoryview(unpacked), byte_order):
-                _check_element(inner_type, inner, byte_order, 0)
+                _check_element(inner_type, inner, byte_order, depth=0)
         else:
-            _check_element(element_type, element, byte_order, 0)
+            _check_element(element_type, element, byte_order, depth=0)
 
 
 def _check_element(element_type: int, content: memoryview, byte_order: str, depth: int) -> None:

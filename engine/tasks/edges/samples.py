@@ -1,4 +1,4 @@
-"""Images with edges as samples for a loader."""
+"""Images with edge maps as samples for a loader."""
 
 from __future__ import annotations
 

@@ -126,7 +126,10 @@ class InstanceObjective(DetectionObjective):
         return MaskMetric(len(self._classes))
 
     def create_blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return artificial targets with an object in the center of each image, to exercise the entire detector."""
+        """Return artificial targets with object 1, of class 0, in the center of each image.
+
+        Without an object, only a part of the detector would be exercised. See the class for the planes of the targets.
+        """
         height, width = inputs.shape[-2:]
         planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
         planes[:, 1] = NO_CLASS

@@ -138,9 +138,9 @@ class PointBlocks(FileSamples):
         Each point of the cloud is a regular point in exactly one sample. In other samples, it may only fill up the
         sample. Raises the exceptions of the file's reader.
         """
-        cloud, block, number = map(int, self._samples[index])
+        cloud, block, block_sample = map(int, self._samples[index])
         points = self._get_cloud(cloud)
-        rows, is_regular = self._select_rows(points, cloud, block, number, 0)
+        rows, is_regular = self._select_rows(points, cloud, block, block_sample, epoch=0)
         return points.rows[rows], is_regular
 
     def identity(self) -> Iterator[bytes | memoryview]:
@@ -153,7 +153,7 @@ class PointBlocks(FileSamples):
 
         A cloud that can't be read is remembered, and not read again.
         """
-        cloud, block, number = map(int, self._samples[index])
+        cloud, block, block_sample = map(int, self._samples[index])
         if cloud in self._read_errors:
             raise UnreadableImage(self.path(index), self._read_errors[cloud])
         try:
@@ -163,7 +163,7 @@ class PointBlocks(FileSamples):
                 raise create_lost_folder_error(self.folder) from error
             self._read_errors[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._read_errors[cloud]) from error
-        rows, is_regular = self._select_rows(points, cloud, block, number, epoch if self.training else 0)
+        rows, is_regular = self._select_rows(points, cloud, block, block_sample, epoch if self.training else 0)
         positions, features = points.positions[rows], points.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.is_rotated:
@@ -214,9 +214,9 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (*[position_deviation] * 3, *feature_deviations)
 
     def _select_rows(
-        self, points: _BlockedCloud, cloud: int, block: int, number: int, epoch: int
+        self, points: _BlockedCloud, cloud: int, block: int, block_sample: int, epoch: int
     ) -> tuple[Labels, Flags]:
-        """Select the points of sample `number` of block `block` at random.
+        """Select the points of sample number `block_sample` in block `block` at random. Validation has the epoch 0.
 
         Returns the rows of the points in `points`, and a mask that is False for points that only fill up the sample.
         """
@@ -230,8 +230,8 @@ class PointBlocks(FileSamples):
         order = first + np.argsort(random, kind="stable")
         sizes = _divide_evenly(len(order), block_samples)
         # The points of the following samples fill up the sample. After the last point, they start again with the first.
-        rows = np.resize(np.roll(order, -sum(sizes[:number])), self.points)
-        return rows, np.arange(self.points) < sizes[number]
+        rows = np.resize(np.roll(order, -sum(sizes[:block_sample])), self.points)
+        return rows, np.arange(self.points) < sizes[block_sample]
 
     def _choose_rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
         """Choose a random rotation matrix, float32 [3, 3], with a reflection half of the time.

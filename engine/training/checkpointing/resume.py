@@ -173,7 +173,7 @@ class Checkpoint:
     ) -> None:
         """Load the checkpoint into the strategy, the optimizer and the checkpointer, to continue at `progress`.
 
-        The best epoch is that of the best.pt next to the checkpoint, unless best.pt is newer than the checkpoint. If
+        The best epoch is restored if the best.pt next to the checkpoint is intact and not newer than the checkpoint. If
         strategy, seed and number of devices are the same, the random states of every rank are restored, too. All ranks
         call it together, once.
         """

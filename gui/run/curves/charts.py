@@ -52,7 +52,7 @@ class RunCharts(QWidget):
         self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}
         self.rows = PlotRows(named, settings or Settings())
-        self._hide_power_and_temperature(is_hidden=True)
+        self._hide_power_and_temperature(is_hidden=True)  # until a device reports them
         self.setLayout(vbox(self.rows))
 
     @property

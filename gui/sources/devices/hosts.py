@@ -80,7 +80,7 @@ class Hosts(QObject):
         return host_name_problem(name)
 
     def add(self, name: str) -> None:
-        """Monitor another host and add it to the saved list. Raises ValueError if its name has a `problem`."""
+        """Monitor another host and add it to the saved list. Raises ValueError if `problem` rejects the name."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)

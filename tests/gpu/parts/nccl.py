@@ -176,7 +176,11 @@ def _kill(context: CheckContext, workers: Sequence[psutil.Process], fault: str) 
 
 
 def check_communication(context: CheckContext) -> None:
-    """Train with DDP on two ranks for a few steps. If a rank fails, add NCCL's log to the report and skip the check."""
+    """Train with DDP on two ranks for a few steps.
+
+    If a rank fails, the two can't communicate on this machine. NCCL's log is then added to the report, and the check is
+    skipped.
+    """
     context.require_gpu("NCCL runs on GPUs only")
     group = _start(context, 2, **_fields(context) | {"strategy": "ddp"})
     if any(group.finish(60)):

@@ -237,7 +237,10 @@ def _find_common_beginning(names: Sequence[str]) -> str:
 
 
 def _find_numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
-    """Return the additional files about the image of each matched file, such as NAME_mask_1 for NAME_mask."""
+    """Return the keys of numbered files about the same image as a matched file, such as NAME_mask_1 for NAME_mask.
+
+    They are listed by the key of the matched file. `matched` are the keys in `files` that are paired with an image.
+    """
     found: dict[str, list[str]] = {}
     for key in files:
         base = _remove_number(key)

@@ -184,20 +184,20 @@ class _Index:
     """
 
     def __init__(self, images: Sequence[_Folder], others: Sequence[_Folder]) -> None:
-        self._named: dict[Key, list[_Folder]] = {}  # folders of `images` by key
-        self._others: dict[Key, list[_Folder]] = {}  # folders of `others` by key
-        self._below: dict[Key, list[_Folder]] = {}  # folders by the keys of folders above them
-        self._inside: dict[str, list[_Folder]] = {}  # folders of `others` by parent folder
+        self._images_by_key: dict[Key, list[_Folder]] = {}
+        self._others_by_key: dict[Key, list[_Folder]] = {}
+        self._by_key_above: dict[Key, list[_Folder]] = {}  # folders by the keys of folders above them
+        self._others_by_parent: dict[str, list[_Folder]] = {}  # by the path of the parent folder
         for folder in images:
-            self._named.setdefault(folder.key, []).append(folder)
+            self._images_by_key.setdefault(folder.key, []).append(folder)
             for length in range(len(folder.key)):
-                self._below.setdefault(folder.key[:length], []).append(folder)
+                self._by_key_above.setdefault(folder.key[:length], []).append(folder)
         for folder in others:
-            self._others.setdefault(folder.key, []).append(folder)
+            self._others_by_key.setdefault(folder.key, []).append(folder)
             # Of folders without a name for images, only splits belong to the annotations above them.
             if folder.key and split_named(folder.key[-1]):
-                self._below.setdefault(folder.key[:-1], []).append(folder)
-            self._inside.setdefault(os.path.dirname(folder.path), []).append(folder)
+                self._by_key_above.setdefault(folder.key[:-1], []).append(folder)
+            self._others_by_parent.setdefault(os.path.dirname(folder.path), []).append(folder)
 
     def find_partners(self, folder: _Folder) -> Iterator[tuple[list[_Folder], bool]]:
         """Yield lists of folders that may contain the images for an annotation folder, most likely first.
@@ -205,16 +205,18 @@ class _Index:
         Each list comes with True if additional words in the name of the annotation folder belong to the name of the
         annotations, such as "Ped" in "PedMasks".
         """
-        for by_key in (self._named, self._others):
+        for by_key in (self._images_by_key, self._others_by_key):
+            # `key` contains the additional words, `bare_key` doesn't.
             for key in dict.fromkeys((folder.key, folder.bare_key)):
                 if key in by_key:
                     yield by_key[key], key != folder.key
-        if below := self._below.get(folder.key):
-            yield below, False
+        # For masks in "city/masks", these are images in folders such as "city/images/train".
+        if folders_below := self._by_key_above.get(folder.key):
+            yield folders_below, False
 
     def find_siblings(self, folder: _Folder) -> Sequence[_Folder]:
         """Return up to `MAX_SIBLINGS` of the `others` that are in the same parent folder as an annotation folder."""
-        return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
+        return self._others_by_parent.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
 
 class _CandidateCollector:

@@ -91,10 +91,11 @@ class Drawings(QObject):
         return self._requested[0] if self._requested else None
 
     def request(self, rows: Sequence[int]) -> None:
-        """Request a drawing of the sample at the first of `rows`, and prefetch drawings of the others.
+        """Request a drawing of the visible sample, the first of `rows`, and prefetch drawings of the others.
 
         If the drawing of the first sample is cached, `drawn` is emitted once its images have been read. If the process
-        is already drawing it, no other process is started. If the task's predictions can't be drawn, nothing happens.
+        is already drawing it, no other process is started. In both cases nothing is prefetched. If the task's
+        predictions can't be drawn, nothing happens.
         """
         self._requested = tuple(rows[:BATCH])
         visible_row = self._visible_row

@@ -60,7 +60,7 @@ def test_registry_reads_the_ground_truth_without_hints(tmp_path: Path, writer: W
 
 
 def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
-    """Check the splits and the warnings of the content that the reading `best` gives of a dataset folder.
+    """Read a dataset folder in the format and with the detection of `best`, and check the splits and the warnings.
 
     `kind` is the kind of annotations to read. There must be a validation or test split only if `has_splits`. All
     warnings must contain `phrase`. If `phrase` is None, there must be no warnings.

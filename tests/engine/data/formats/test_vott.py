@@ -32,7 +32,7 @@ def get_entry(export: dict[str, Any], number: int = 0) -> dict[str, Any]:
 
 
 def edit_export(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Apply `edit` to the content of the export of all images in `folder`."""
+    """Apply `edit` to the content of fruit-export.json in `folder`, the export of all images."""
     path = folder / "vott-json-export" / "fruit-export.json"
     export = json.loads(path.read_text())
     edit(export)

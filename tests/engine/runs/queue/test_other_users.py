@@ -1,4 +1,4 @@
-"""Slots that wait because processes of another user occupy their GPUs."""
+"""Queue slots of runs that wait because processes of another user occupy their GPUs."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _names(group: Any) -> set[str]:
 
 
 def _best_epoch(group: Any) -> int:
-    """Return the first epoch with the lowest loss among those with the highest accuracy."""
+    """Return the first epoch with the lowest loss among those with the highest accuracy of a run's workers, `group`."""
     best = min(group.of(Validation), key=lambda event: (-event.measures["top1"], event.measures["loss"]))
     return int(best.epoch)
 
