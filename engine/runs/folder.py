@@ -451,11 +451,9 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _find_last_event(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """Return the last event of type `kind` in the end of a log, or None if there is none."""
-    start = tail.rfind(_get_event_prefix(kind))
-    end = tail.find(b"\n", start)
-    is_complete_line = 0 <= start < end
-    event = _decode_event(tail[start:end]) if is_complete_line else None
+    """Return the event of type `kind` in the last such complete line at the end of a log, or None if there is none."""
+    start = tail.rfind(_get_event_prefix(kind), 0, tail.rfind(b"\n") + 1)
+    event = _decode_event(tail[start : tail.find(b"\n", start)]) if start >= 0 else None
     return event if isinstance(event, kind) else None
 
 

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.events import LogLine, Waiting
+from engine.contract.events import ENCODE, LogLine, StepMetrics, Waiting
 from engine.runs.folder import (
     START_GRACE_S,
     RunFolder,
@@ -111,6 +111,17 @@ def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
     assert run.worked_s() == pytest.approx(51.4)
     append_events(run, *(LogLine(text="x" * 60_000, time=started.time + 7) for _ in range(80)))
     assert run.worked_s() == pytest.approx(57)
+
+
+def test_progress_is_that_of_the_last_complete_line() -> None:
+    run = write_run(8, None)
+    (*_, step) = (event for event in run.events() if isinstance(event, StepMetrics))
+    append_events(run, msgspec.structs.replace(step, step=9))
+    with run.events_file.open("ab") as stream:
+        stream.write(ENCODE.encode(msgspec.structs.replace(step, step=10)))
+    last = run.last_event()
+    assert isinstance(last, StepMetrics)
+    assert (last.step, run.summary().step) == (9, 9)
 
 
 def test_newest_older_checkpoint_replaces_a_missing_one() -> None:

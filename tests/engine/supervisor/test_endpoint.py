@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.supervisor.endpoint import open_endpoint
+from engine.supervisor.endpoint import open_endpoint, remove_stale_sockets
+from engine.system import paths
 
 
 def test_endpoint_uses_loopback_if_the_socket_path_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +46,13 @@ def test_endpoint_close_keeps_the_socket_of_the_next_execution(tmp_path: Path) -
     assert second.is_reachable
     second.close()
     assert not os.path.lexists(second.text.removeprefix("unix:"))
+
+
+def test_only_sockets_of_ended_supervisors_are_removed(tmp_path: Path) -> None:
+    alive, dead = open_endpoint(tmp_path / "alive"), open_endpoint(tmp_path / "dead")
+    dead.listener.close()
+    other = paths.runtime_folder() / "other.sock"
+    other.touch()
+    remove_stale_sockets()
+    assert (alive.is_reachable, dead.is_reachable, other.exists()) == (True, False, True)
+    alive.close()

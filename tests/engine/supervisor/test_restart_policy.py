@@ -36,6 +36,7 @@ def make_job(**fields: object) -> Job:
         (make_job(devices=("cpu", "node1:cpu", "node2:cpu"), accumulation=2, batch_size=13), 2, {"accumulation": 3}),
         (make_job(devices=("node1:cpu", "cpu", "node2:cpu"), strategy="tp", model="vit_b_16"), 2, {}),
         (make_job(devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 4), strategy="hsdp"), 4, {"accumulation": 2}),
+        (make_job(devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 4), strategy="ddp_tp", model="vit_b_16"), 4, {}),
         (make_job(devices=("cpu", "node0:cpu", "node2:cpu", "node2:cpu")), 2, {"accumulation": 2}),
         (make_job(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
     ],
@@ -145,7 +146,7 @@ def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_a_reason() -> None:
 
 
 def make_failure(kind: FailureKind, step: int | None = None) -> Failed:
-    return Failed(cause="It failed.", kind=kind, rank=0, step=step)
+    return Failed(cause="It failed.", kind=kind, rank=1, step=step, traceback_file="worker-1.log")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,14 @@ def test_run_ends_after_failures_that_would_repeat(fields: dict[str, object], fa
     assert RestartPolicy(create_run(job), job).handle_failure(failure) == failure
 
 
+def test_out_of_memory_skips_microbatches_that_do_not_divide_the_batch() -> None:
+    job = make_job(devices=("cpu", "cpu"), strategy="pipeline", model="resnet18", batch_size=27, microbatches=3)
+    policy, found = RestartPolicy(create_run(job), job), []
+    while isinstance(event := policy.handle_failure(make_failure("out_of_memory")), Restarting):
+        found.append(event.changes)
+    assert found == [{"microbatches": 9}, {"microbatches": 27}]
+
+
 def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     job = make_job(restarts=2, on_not_finite="roll_back")
     policy = RestartPolicy(create_run(job), job)
@@ -170,7 +179,7 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     def restart(failure: Failed) -> object:
         event = policy.handle_failure(failure)
         assert isinstance(event, Restarting)
-        assert (event.changes, event.devices) == ({}, ())
+        assert (event.changes, event.devices, event.rank, event.traceback_file) == ({}, (), 1, "worker-1.log")
         return event.kind, event.attempt, event.max_attempts
 
     def save(kind: Literal["last", "best"], step: int) -> None:

@@ -66,6 +66,7 @@ def test_sampler_reports_free_memory(before: Gpu, during: Gpu, after: Gpu, is_fr
         assert not sampler.is_memory_free(ended_at), "there is no newer snapshot"
         sampler.add(snapshot(after, free))
         assert sampler.is_memory_free(ended_at) is is_free
+        assert not sampler.is_memory_free(sampler.latest_at)
 
 
 def test_sampler_reports_free_memory_on_cpu() -> None:
@@ -76,21 +77,33 @@ def test_sampler_reports_free_memory_on_cpu() -> None:
 def test_sampler_that_cannot_start_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     starts = []
+    closed: list[bool] = []
 
-    def fail_to_start(*arguments: object, **_options: object) -> None:
+    def start_second_time(*arguments: object, **_options: object) -> SimpleNamespace:
         starts.append(arguments)
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if len(starts) == 1:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return SimpleNamespace(close=lambda: closed.append(True))
 
-    monkeypatch.setattr(sampling, "LineChild", fail_to_start)
+    monkeypatch.setattr(sampling, "LineChild", start_second_time)
     monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now))
     with selectors.DefaultSelector() as selector:
         sampler = Sampler(selector, ("cpu",), lambda _: None)
-        sampler.start()
-        sampler.tick()
+        for _ in range(2):
+            sampler.start()
+            sampler.tick()
         assert len(starts) == 1
-        now += 2 * sampling.RESTART_S
+        for _ in range(2):
+            now += 2 * sampling.RESTART_S
+            sampler.tick()
+        assert (len(starts), closed) == (2, [])
+        sampler.close()
+        assert closed == [True]
+        sampler.start(delay_s=1.0)
+        sampler.close()
+        now += 1.0
         sampler.tick()
-    assert len(starts) == 2
+    assert (len(starts), closed) == (2, [True])
 
 
 def test_samples_of_selects_devices_and_keeps_gaps() -> None:
@@ -104,6 +117,12 @@ def test_samples_of_selects_devices_and_keeps_gaps() -> None:
         DeviceSample(device=A, memory_used_bytes=7),
     )
     assert samples_of(snapshot(gpu(7, lost=True)), (A,)) == ()
+    received: list[tuple[DeviceSample, ...]] = []
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, (A,), received.append)
+        for lost in (True, False):
+            sampler.add(snapshot(gpu(7, lost=lost)))
+    assert received == [(DeviceSample(device=A, memory_used_bytes=7),)]
 
 
 def test_run_devices_lists_each_device_with_its_ranks() -> None:

@@ -33,6 +33,8 @@ class Machine:
         trials: Strategy, number of devices and minimum number of steps of each trial.
         requests: Request of each trial.
         memory_bytes: Peak use of memory in each trial.
+        delays_s: Additional duration of a step by strategy. It is 0.01 s for other strategies, except DDP.
+        bytes_per_second: Speed of the link between two devices.
         result: Function that may replace the result of a trial. It is called with the trial's number and job.
     """
 
@@ -41,6 +43,8 @@ class Machine:
         self.trials: list[tuple[str, int, int]] = []
         self.requests: list[TrialRequest] = []
         self.memory_bytes = 5 * GIB
+        self.delays_s = {"ddp": 0.0}
+        self.bytes_per_second = 1e9
         self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
 
     def run_trial(
@@ -52,12 +56,12 @@ class Machine:
         self.clock.now += 1.0
         if failed := self.result(len(self.trials), job):
             return failed
-        step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
+        step_s = 0.4 / devices + self.delays_s.get(job.resolved_strategy, 0.01)
         first = RankMeasurements(
             step_s=(step_s,) * request.min_steps,
             memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
             worked_s=0.75,
-            link=LinkSpeed(1e9, 0.0, devices) if request.times_link else None,
+            link=LinkSpeed(self.bytes_per_second, 0.0, devices) if request.times_link else None,
             rehearsal=REHEARSAL if request.rehearse_s else None,
         )
         others = [msgspec.structs.replace(first, memory={"GPU 1": (4 * GIB, 6 * GIB)})] * (devices - 1)
@@ -129,6 +133,36 @@ def test_answer_is_cached_unless_it_was_stopped(machine: Machine) -> None:
     assert not ask(remeasure=True).is_cached
     assert len(machine.trials) > trials
     assert not ask(JOB.with_fields(batch_size=64)).is_cached
+    frozen = JOB.with_fields(freeze_epochs=5, epochs=5)
+    assert [ask(frozen.with_fields(epochs=epochs)).is_cached for epochs in (5, 6, 7)] == [False, False, True]
+
+
+def test_variants_of_the_fastest_setups_are_tried(machine: Machine) -> None:
+    machine.delays_s |= {"single": -0.05, "pipeline": 0.04}
+    machine.bytes_per_second = 1e15
+    machine.result = lambda *_: OUT_OF_MEMORY if machine.trials[-1] == ("zero1", 2, 10) else None
+    found = ask()
+    varied = {(row.strategy, *{"bucket_mib", "microbatches"}.intersection(row.changes)) for row in found.table}
+    assert {("ddp", "bucket_mib"), ("pipeline",)} < varied
+    assert ("pipeline", "microbatches") not in varied, "it takes 1.2 times as long"
+    assert module.VARIES_SLOWER in {left.why for left in found.left_out}
+    (late,) = (row for row in found.table if row.strategy == "zero1")
+    assert (late.state, late.changes) == ("too_large", {"strategy": "zero1"}), (
+        "it is not replaced after the first round"
+    )
+
+
+@pytest.mark.parametrize(("delay_s", "trials"), [(0.01, 1), (0.4, 2)])
+def test_implausibly_slow_trial_on_one_device_is_repeated(machine: Machine, delay_s: float, trials: int) -> None:
+    machine.delays_s["single"] = delay_s
+    assert ask().ended_by == "settled"
+    assert [strategy for strategy, *_ in machine.trials].count("single") == trials
+
+
+@pytest.mark.parametrize(("precision", "is_tried"), [("fp32", False), ("bf16", True)])
+def test_setups_that_cannot_be_the_fastest_are_left_out(machine: Machine, precision: str, is_tried: bool) -> None:
+    found = ask(JOB.with_fields(precision=precision), seconds=15.0)
+    assert (module.SLOWER_AT_BEST in {left.why for left in found.left_out}) != is_tried
 
 
 def test_first_trial_calibrates_the_estimates(machine: Machine) -> None:
@@ -148,7 +182,8 @@ def test_setup_without_memory_is_replaced(machine: Machine) -> None:
     machine.result = lambda number, job: None if job.training.accumulation > 1 else OUT_OF_MEMORY
     found = ask(JOB.with_fields(strategy="single", devices=("GPU-0",)))
     assert found.fits
-    assert found.table[0].changes["accumulation"] > 1
+    assert found.table[0].changes == {"accumulation": 4}, "with 2, it would need nearly as much"
+    assert found.considered == len(found.table) + sum(len(left.names) for left in found.left_out)
     assert {row.state for row in found.table if "accumulation" not in row.changes} == {"too_large"}
 
 
@@ -159,11 +194,19 @@ def test_setups_are_not_tried_after_the_time_is_up(machine: Machine, monkeypatch
     assert [left.why for left in found.left_out if left.kind == "time"] == ["The time was up."]
     assert found.considered == sum(len(left.names) for left in found.left_out)
     assert "time was up" in found.sentence
+    assert not ask(seconds=20.0).is_cached
+
+
+def test_last_trial_ends_before_the_rehearsal(machine: Machine) -> None:
+    machine.delays_s["single"], machine.bytes_per_second = -0.05, 1e15
+    assert (ask(seconds=10.1).ended_by, ask(seconds=10.0).is_cached) == ("time", True)
+    assert [request.rehearse_s for request in machine.requests] == [0, 0, 0, 0, 0.5]
+    assert not ask(seconds=10.2).is_cached
 
 
 def test_footprint_without_memory_leaves_estimates_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measure_footprint", lambda *_arguments: OUT_OF_MEMORY)
-    found = ask()
+    found = ask(seconds=15.0)
     assert (found.fits, found.memory_by, found.table[0].estimated_bytes) == (True, "none", None)
 
 

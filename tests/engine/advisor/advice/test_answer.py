@@ -13,7 +13,14 @@ from engine.advisor.advice.contenders import Contender
 from engine.advisor.advice.estimates import UNCALIBRATED
 from engine.advisor.advice.setups import list_setups
 from engine.advisor.advice.state import AdviceState
-from engine.advisor.advice.trial_files import Footprint, RankMeasurements, Rehearsal, TrialRequest
+from engine.advisor.advice.trial_files import (
+    Activations,
+    Footprint,
+    LinkSpeed,
+    RankMeasurements,
+    Rehearsal,
+    TrialRequest,
+)
 from engine.contract.advice import AdviceRequest
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Failed
@@ -189,8 +196,14 @@ def test_trial_sets_state_of_contender(
     monkeypatch.setattr(trials, "_run_trial", lambda *_arguments: outcome)
     contender = state.queue[0]
     contender.steps, contender.why = list(steps), "earlier"
+    earlier = msgspec.structs.replace(
+        MEASURED, link=LinkSpeed(1e9, 0.0, 2), smaller_step_s=0.1, smaller_batch=8, load_rate=9.0
+    )
+    contender.measured = earlier if steps else None
     trials.try_setup(contender, TrialRequest(), tmp_path, 7.0)
     assert (contender.state, contender.why, contender.steps) == expected
+    latest = outcome[0] if isinstance(outcome, list) else None
+    assert contender.measured == (earlier if steps else latest)
     assert contender.memory == ((4, 8) if isinstance(outcome, list) else None)
     assert contender.startup_s == (contender.wall_s - 1.0 if isinstance(outcome, list) else 0.0)
 
@@ -203,18 +216,34 @@ def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert trials.measure_footprint(JOB, tmp_path, 0.1) is None
 
 
-def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("estimates", "activations", "accumulation"),
+    [
+        ({1: 5000, 2: 500}, None, 2),
+        ({1: 5000, 2: 900}, None, 4),  # too close to the limit
+        ({1: 5000, 2: None}, None, 2),
+        ({1: 5000, 2: None}, Activations(0, 1, 0), 4),  # the model has no blocks
+    ],
+)
+def test_calibration_counts_variants_that_it_queues(
+    monkeypatch: pytest.MonkeyPatch,
+    estimates: dict[int, int | None],
+    activations: Activations | None,
+    accumulation: int,
+) -> None:
     advising = advisor._Advisor(AdviceRequest(job=JOB), lambda _progress: None)
     advising.state.footprint = Footprint(
         parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(9000, 1000),
-        image_bytes=1, prefetched_batches=1, activations=None, checkpointed_activations=None, train_images=1, val_images=1,
+        image_bytes=1, prefetched_batches=1, activations=activations, checkpointed_activations=None, train_images=1, val_images=1,
         resolved_precision="fp32",
     )  # fmt: skip
     monkeypatch.setattr(advisor, "calibrate", lambda *_arguments: UNCALIBRATED)
-    monkeypatch.setattr(advisor, "estimate_bytes", lambda job, *_: 500 if job.training.accumulation > 1 else 5000)
-    requested = list_setups(JOB, load_catalogue())[0]
-    advising.state.queue, advising.state.considered = [Contender(requested, estimated=0)], 1
+    monkeypatch.setattr(advisor, "estimate_bytes", lambda job, *_: estimates.get(job.training.accumulation, 500))
+    requested, *others = list_setups(JOB, load_catalogue())
+    variant = next(setup for setup in others if setup.is_variant)  # which is not varied further
+    queued = [Contender(setup, estimated=0) for setup in (requested, requested, variant)]
+    advising.state.queue, advising.state.considered = queued, 3
     advising._calibrate(Contender(requested, memory=(1, 2)))
-    assert [each.setup.job.training.accumulation for each in advising.state.queue] == [2]
-    assert advising.state.considered == 2
+    assert [each.setup.job.training.accumulation for each in advising.state.queue] == [accumulation]
+    assert (advising.state.considered, len(advising.state.left_out)) == (4, 3)
     assert advising.state.create_row(advising.state.queue[0]).limit_bytes == 1000

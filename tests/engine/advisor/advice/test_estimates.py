@@ -60,6 +60,7 @@ def test_memory_of_each_strategy() -> None:
     assert gib(job("single", GPUS[:1], accumulation=4)) == pytest.approx(4 + 1 / 4)
     assert gib(job("single", GPUS[:1], activation_checkpointing=True)) == pytest.approx(4 + 1 / 4)
     assert gib(job("fsdp", cpu_offload=True)) < 0.5
+    assert gib(job("single", GPUS[:1], ema_decay=0.9)) == pytest.approx(5 + 1)
     assert gib(job("single", GPUS[:1], precision="bf16")) == pytest.approx(4 + 1 / 2)
 
 
@@ -111,3 +112,8 @@ def test_bubble_and_communication_bound_step() -> None:
     assert estimate_min_step_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
     assert estimate_min_step_s(job("ddp"), ddp, costs) == pytest.approx(1.0)
     assert estimate_min_step_s(job("model_parallel"), single_file, costs) == 0.4
+    slow = Costs(0.4, 0.4, 0.0, LinkSpeed(GIB, 0.5, 4), GIB, GIB)
+    for sharded, seconds in ((job("ddp"), 1.0), (job("fsdp"), 1.5), (job("hsdp", replicas=2), 1.0)):
+        strategy = catalogue.strategy(sharded.resolved_strategy)
+        assert strategy is not None
+        assert estimate_min_step_s(sharded, strategy, slow) == pytest.approx(0.5 + seconds)

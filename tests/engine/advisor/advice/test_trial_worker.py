@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import msgspec
+import pynvml
 import pytest
 
 from engine.advisor import batch_worker
@@ -135,6 +139,28 @@ def test_loading_is_timed_in_the_second_pass(
     monkeypatch.setattr(trial_worker, "_load_batch", load_batch)
     found = _measure_loading(trial)
     assert found == (None if rate is None else pytest.approx(rate))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_loaded"),
+    [(None, True), (StopIteration(), False), (MemoryError(), False), (RuntimeError("other"), None)],
+)
+def test_batch_without_memory_is_not_loaded(error: Exception | None, is_loaded: bool | None) -> None:
+    batches = Mock(__next__=Mock(side_effect=[error]))
+    with pytest.raises(RuntimeError, match="other") if is_loaded is None else nullcontext():
+        assert trial_worker._load_batch(batches) is is_loaded
+
+
+def test_energy_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    millijoules = {"GPU-a": 1500, "GPU-b": 500}
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda handle: millijoules[handle])
+    spec = make_worker_spec(Job.from_fields(devices=tuple(millijoules), strategy="ddp"))
+    assert trial_worker._read_energy_j(spec) == 2.0
+    assert trial_worker._read_energy_j(msgspec.structs.replace(spec, rank=1)) is None
+    monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=pynvml.NVMLError(1)))
+    assert trial_worker._read_energy_j(spec) is None
 
 
 def test_rehearsal_separates_steps_that_decode(trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,7 @@ def start_sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
             "ended: night has finished / "
             "Top-1 accuracy 94.1%, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in total.",
         ),
+        (RunFinished(outcome="completed", seconds=61.0), "ended: night has finished / 1:01 min in total."),
         (
             RunFinished(outcome="failed", cause="Rank 1 was killed by SIGKILL.\nIts last words"),
             "failed: night has failed / Rank 1 was killed by SIGKILL.",
@@ -424,7 +425,9 @@ def test_commands_of_macos_and_windows_have_texts_as_separate_data() -> None:
 
 
 def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (notify_send.parent / "bin" / "notify-send").write_text("#!/bin/sh\necho nobody there >&2\nexit 1\n")
+    (notify_send.parent / "bin" / "notify-send").write_text(
+        "#!/bin/sh\necho first >&2\necho nobody there >&2\nexit 1\n"
+    )
     run = start_sending(COMMAND, desktop=True)
     run.emit(restart_event())
     assert len(run.read_sent()) == 1
@@ -438,6 +441,12 @@ def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch
     run.emit(DONE)
     assert not run.has_senders
     assert desktop.find_program() is None
+    (Path(os.environ["XDG_RUNTIME_DIR"]) / "bus").touch()
+    assert desktop.find_program() == "notify-send"
+    (notify_send.parent / "bin" / "notify-send").rename(notify_send.parent / "bin" / "gdbus")
+    monkeypatch.setenv("PATH", str(notify_send.parent / "bin"))
+    assert desktop.find_program() == "gdbus"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
     notice = Notice(title="", text="", folder="", desktop=True, command="", variables={})
     assert "notify-send (package libnotify-bin)" in send(notice).desktop_problem
 
