@@ -171,6 +171,7 @@ class QueueView(QWidget):
         self.acts["remove"].on_trigger(self._remove)
         self.table.opened.connect(lambda index: self.run_chosen.emit(RunFolder(self.model.rows[index.row()].folder)))
         self.table.selectionModel().currentChanged.connect(lambda _now, _before: self._update_buttons())
+        # The buttons are “Put back” and “Close”.
         self.removal.yes.clicked.connect(self._put_back)
         self.removal.no.clicked.connect(self._close_removal)
 

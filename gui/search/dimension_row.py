@@ -213,7 +213,7 @@ def _suggest_range(field: Field, value: float) -> dict[str, Any]:
     """Suggest a range around `value` within the limits of the field, in the form of a SPACE.toml.
 
     The range of an integer reaches from half to twice its value, and the range of another number from a tenth to ten
-    times its value. It is narrow around a value near the maximum, such as a momentum of 0.9.
+    times its value, on a logarithmic scale. It is narrow around a value near the maximum, such as a momentum of 0.9.
     """
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if field.kind == "int":
