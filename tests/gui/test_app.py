@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QTimer, qWarning
 from PySide6.QtWidgets import QApplication, QLabel, QProgressBar, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -95,6 +95,28 @@ def test_missing_x_libraries_are_named(
     assert "libxcb-cursor0" in why
 
 
+@pytest.mark.parametrize(
+    ("platform", "display", "wayland", "is_reported"),
+    [
+        ("", "", "", True),
+        ("", "", "wayland-0", False),
+        ("", ":0", "wayland-0", False),
+        ("", ":0", "", True),
+        ("xcb", "", "wayland-0", True),
+        ("offscreen", "", "", False),
+    ],
+)
+def test_only_used_displays_are_checked(
+    monkeypatch: pytest.MonkeyPatch, platform: str, display: str, wayland: str, is_reported: bool
+) -> None:
+    for name, value in (("QT_QPA_PLATFORM", platform), ("DISPLAY", display), ("WAYLAND_DISPLAY", wayland)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(app, "X_LIBRARIES", ("libfootplate-surely-missing.so.0",))
+    assert (app.find_display_problem() is not None) == is_reported
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert app.find_display_problem() is None
+
+
 def test_window_opens_with_large_texts_and_few_imports() -> None:
     Preferences(Settings()).set("text_percent", 150)
     environment = {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}
@@ -160,6 +182,25 @@ def test_unexpected_exception_is_logged_and_reported(
     assert "KeyError" in window.message.text()
     assert str(faults.log_file()) in window.message.text()
     assert "Traceback" in faults.log_file().read_text()
+    caplog.clear()
+
+
+def test_interrupts_are_not_logged_but_warnings_of_qt_are(
+    reporting_window: MainWindow, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "KeyboardInterrupt\n"
+    assert not reporting_window.message.isVisible()
+    assert not faults.log_file().exists()
+    qWarning("odd")
+    assert faults.log_file().read_text().endswith("WARNING Qt: odd\n")
+    caplog.clear()
+
+
+def test_log_without_a_folder_is_standard_error(reporting_window: MainWindow, caplog: pytest.LogCaptureFixture) -> None:
+    faults.log_file().parent.parent.mkdir(parents=True, exist_ok=True)
+    faults.log_file().parent.write_text("not a folder")
+    assert faults.log_exception(KeyError("gone")) == "standard error"
     caplog.clear()
 
 

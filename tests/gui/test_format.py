@@ -7,11 +7,24 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from engine.contract.events import Restarting
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import clock, format_roughly, size_of
-from gui.titles import describe_devices, format_short_measure, rank_titles, shorten_title
+from gui.titles import (
+    describe_attempt,
+    describe_devices,
+    describe_job_changes,
+    format_gpu_names,
+    format_job_value,
+    format_short_measure,
+    list_unread_runs,
+    rank_titles,
+    shorten_title,
+    strategy_title,
+)
 from tests.gui.sources.devices.snapshots import UUIDS
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +39,16 @@ def test_used_and_total_share_a_unit() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "1 s"), (22.4, "22 s"), (59.6, "1 min"), (720, "12 min"), (5500, "1.5 h"), (172_800, "2.0 days")],
+    [
+        (0.2, "1 s"),
+        (22.4, "22 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (720, "12 min"),
+        (5340, "89 min"),
+        (5400, "1.5 h"),
+        (172_800, "2.0 days"),
+    ],
 )
 def test_about_rounds_durations(seconds: float, text: str) -> None:
     assert format_roughly(seconds) == text
@@ -35,6 +57,21 @@ def test_about_rounds_durations(seconds: float, text: str) -> None:
 def test_time_of_another_day_has_a_date() -> None:
     assert len(clock(NOON, NOON)) == len("14:02:31")
     assert clock(NOON, NOON + 86_400) == time.strftime("%d %b ", time.localtime(NOON)) + clock(NOON, NOON)
+    now = time.time()
+    assert clock(now) == time.strftime("%H:%M:%S", time.localtime(now))
+    assert window_format.format_time_or_date(now) == time.strftime("%H:%M", time.localtime(now))
+    assert window_format.format_time_or_date(NOON) == time.strftime("%Y-%m-%d", time.localtime(NOON))
+    assert window_format.format_date_and_time(NOON) == time.strftime("%Y-%m-%d %H:%M", time.localtime(NOON))
+
+
+def test_units_change_with_the_magnitude() -> None:
+    assert [window_format.energy(joules) for joules in (41_200, 359_900, 360_000)] == [
+        "41.2 kJ",
+        "359.9 kJ",
+        "0.10 kWh",
+    ]
+    durations = [window_format.milliseconds(seconds) for seconds in (0.00042, 0.001, 0.0315, 0.1, 1.204)]
+    assert durations == ["0.42 ms", "1.0 ms", "31.5 ms", "100 ms", "1,204 ms"]
 
 
 def test_numbers_and_dates_follow_the_region(german: None) -> None:
@@ -42,6 +79,10 @@ def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert window_format.counted(3000, "run") == "3.000 runs"
     assert window_format.throughput(1.2e12) == "1.200,00 GB/s"
     assert window_format.format_date_and_time(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
+    assert clock(NOON, NOON + 86_400) == window_format.format_date_and_time(NOON)
+    assert window_format.format_time_or_date(NOON) == time.strftime("%d.%m.%y", time.localtime(NOON))
+    with pytest.raises(ZeroDivisionError), window_format.as_in_files():
+        1 / 0  # noqa: B018
     # The formats for files and terminals don't change.
     assert plain.counted(3000, "run") == "3,000 runs"
     assert [plain.counted(count, "class") for count in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
@@ -102,6 +143,49 @@ def test_ranks_are_named_by_device_or_worker() -> None:
     assert rank_titles(("cpu",)) == ("CPU",)
     assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
     assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("image_size", None, "model default"),
+        ("name", "", "none"),
+        ("split_points", (), "automatic"),
+        ("cpu_threads", None, "automatic"),
+        ("devices", ("cpu", "cpu"), "2 CPU workers"),
+        ("", (1, 2), "1, 2"),
+        ("dataset", "/data/flowers", "flowers"),
+        ("model", "resnet18", "ResNet-18"),
+        ("strategy", "auto", "Automatic"),
+        ("start", "when_free", "When free"),
+        ("", "as it is", "as it is"),
+        ("", True, "yes"),
+        ("", False, "no"),
+        ("", 0, "0"),
+        ("batch_size", 1024, "1,024"),
+        ("learning_rate", 0.001, "0.001"),
+    ],
+)
+def test_job_values_have_titles(name: str, value: object, text: str) -> None:
+    assert format_job_value(name, value) == text
+
+
+def test_descriptions_list_their_parts() -> None:
+    changes = {"augmentation": "light", "sync_batchnorm": True, "gone": False}
+    assert describe_job_changes(changes) == "augmentation light, syncBatchNorm on, gone off"
+    attempt = Restarting(cause="It failed.", attempt=1, max_attempts=3)
+    assert describe_attempt(attempt) == "attempt 1 of 3"
+    changed = structs.replace(attempt, devices=("cpu",), changes={"accumulation": 4})
+    assert describe_attempt(changed) == "1 device, gradient accumulation 4"
+    assert describe_devices(("cpu", "ws1:cpu", "ws1:cpu")) == "CPU, 2 CPU workers on ws1"
+    assert describe_devices(("GPU-a", "GPU-b"), {"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA A100"}) == (
+        "NVIDIA H200, NVIDIA A100"
+    )
+    assert rank_titles(("ws1:cpu", "cpu", "ws1:cpu")) == ("ws1 CPU worker 0", "CPU", "ws1 CPU worker 2")
+    assert format_gpu_names([f"GPU {number}" for number in (6, 3, 1, 2, 8, 9)]) == "GPU 1–3, 6, 8, 9"
+    assert format_gpu_names(["GPU 0 MIG 1", "GPU 1"]) == "GPU 0 MIG 1, GPU 1"
+    assert strategy_title("unheard-of") == "unheard-of"
+    assert len(list_unread_runs(dict.fromkeys("abc", "gone")).splitlines()) == 3
 
 
 @pytest.mark.parametrize(("rate", "text"), [(1840.4, "1,840"), (9.96, "10"), (0.312, "0.31")])

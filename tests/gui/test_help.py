@@ -124,6 +124,12 @@ def test_list_opens_pages(window: HelpWindow, qtbot: QtBot) -> None:
     window.list.setFocus()
     qtbot.keyClick(window.list, Qt.Key.Key_Down)
     assert window.page == "window.md"
+    window.search.setText("pipeline")
+    item = window.list.findItems("Strategies", Qt.MatchFlag.MatchStartsWith)[0]
+    window.list.setCurrentItem(item)
+    assert (window.page, read_selection(window).lower()) == ("strategies.md", "pipeline")
+    theme.notifier.changed.emit()
+    assert {each.cursor.selectedText().lower() for each in window.browser.extraSelections()} == {"pipeline"}
 
 
 def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QDragLeaveEvent
-from PySide6.QtWidgets import QApplication, QDialog, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
@@ -68,8 +68,9 @@ def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> Non
     assert not panel.isChecked()
     theme.choose("system", 100)
     assert panel.isChecked()
-    window.resize(700, 800)
-    assert not panel.isChecked()
+    for width in (900, 899):
+        window.resize(width, 800)
+        assert panel.isChecked() == (width == 900)
 
 
 def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
@@ -89,6 +90,12 @@ def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
         assert window.dock.panel.isVisible() == panel.isChecked()
         if change:
             panel.toggle()
+    window.header.show_page(TRAIN)
+    panel.setChecked(True)
+    window.workspace.devices.findChild(QCheckBox, options=Qt.FindChildOption.FindChildrenRecursively).setFocus()
+    assert window.dock.panel.isAncestorOf(window.focusWidget())
+    panel.toggle()
+    assert window.focusWidget() is window.header.tabs
     train, monitor = shown[:2]
     assert shown[2:] == [not train, monitor, not train, not monitor]
 

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.runs.folder import create_run
+from engine.runs.folder import RunFolder, create_run
 from gui.form.field_row import FieldRow
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS
@@ -20,7 +20,7 @@ from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import job, supervise_here, write_run
-from tests.support.widgets import OpenWindow, suspend_style_sheet
+from tests.support.widgets import OpenWindow, join_visible_texts, suspend_style_sheet
 
 
 def test_same_job_restarts_only_after_a_question(
@@ -29,6 +29,10 @@ def test_same_job_restarts_only_after_a_question(
     started: list[Job] = []
     monkeypatch.setattr(Launcher, "start", lambda _launcher, job: started.append(job))
     window, first = open_window(), job()
+    with monkeypatch.context() as patch:
+        patch.setattr(window.workspace.launcher, "busy", True)
+        window.job_panel.train_requested.emit(first)
+    assert started == []
     window.job_panel.train_requested.emit(first)
     window.workspace.launcher.started.emit(create_run(first))
     window.job_panel.train_requested.emit(first.with_fields(epochs=first.training.epochs + 1))
@@ -119,6 +123,39 @@ def test_reopened_window_never_shows_idle_or_device_problems(
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Running"))
     window.form.validate()
     assert set(texts) <= {"Starting…"}
+
+
+def test_requests_of_pages_reach_the_form_and_the_message(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(RunSession, "pause", lambda _session: calls.append("pause"))
+    monkeypatch.setattr(Launcher, "resume", lambda _launcher, run, changes: calls.append((run, dict(changes))))
+    window = open_window()
+    work, message = window.workspace, window.message
+    work.run.setting_requested.emit("epochs", 7)
+    assert window.form.values()["epochs"] == 7
+    assert message.text() == "Epochs is set to 7 for the next run."
+    work.run.setting_requested.emit("unheard-of", 8)
+    assert "7" in message.text()
+    work.monitor.stop_run.emit("run-gone")
+    qtbot.waitUntil(lambda: message.text().startswith("Couldn't stop run-gone: "))
+    work.run.changes_requested.emit(RunFolder("/gone/run-1"), {}, True)
+    qtbot.waitUntil(lambda: message.text().startswith("Couldn't put the job of run-1 into the form: "))
+    window.acts.stop.set_disabled_reason()
+    work.launcher.failed.emit([Problem("", "The disk is full.")])
+    assert "The disk is full." in join_visible_texts(window)
+    work.run_list.failed.emit("Permission denied")
+    assert "Permission denied" in window.status.status.text()
+    with qtbot.waitSignal(work.run_list.complete):
+        work.run_list.refresh()
+    assert "Permission denied" not in window.status.status.text()
+    window.show_run(run := write_run(8, "paused"))
+    for can_resume in (False, True):
+        monkeypatch.setattr(RunSession, "status", RunStatus(label="Paused" if can_resume else "Running"))
+        window.acts.pause.set_disabled_reason()
+        window.acts.pause.trigger()
+    assert calls == ["pause", (run, {})]
 
 
 def test_edits_prepare_a_start_and_update_the_status(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,8 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
         action for action in window.commands.menus.tools.actions() if action.objectName() == "notes_page"
     )
     assert command.text() == "Notes on jobs"
+    window.form.focus_field("epochs")
+    focus = window.focusWidget()
     command.trigger()
     page = window.workspace.get_page("notes")
     assert window.pages.currentWidget() is page
@@ -64,13 +66,16 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
     window.form.set_field("epochs", 9)
     window.form.validate()
     assert page.followed[-1].job.training.epochs == 9
-    page.used.emit({"epochs": 11})
+    page.used.emit({"epochs": 11, "devices": ("cpu", "cpu")})
     assert window.form.field_value("epochs") == 11
+    assert window.workspace.devices.selection() == ("cpu", "cpu")
     page.message.emit("Saved", "info")
     assert window.message.text() == "Saved"
+    window.workspace.runs.compare_requested.emit([])
     page.closed.emit()
     assert window.pages.currentWidget() is window.train
     assert window.acts.page == TRAIN
+    assert window.focusWidget() is focus
     window.close()
     assert page.is_work_closed
 

@@ -117,7 +117,11 @@ def test_lock_is_per_home_display_and_user(
     mine = find_socket_path()
     assert stat.S_IMODE(mine.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(mine.stat().st_mode) & 0o077 == 0
-    for variable, value in (("FOOTPLATE_HOME", str(tmp_path / "another")), ("WAYLAND_DISPLAY", "wayland-7")):
+    for variable, value in (
+        ("FOOTPLATE_HOME", str(tmp_path / "another")),
+        ("WAYLAND_DISPLAY", "wayland-7"),
+        ("DISPLAY", ":7"),
+    ):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             assert find_socket_path() != mine
@@ -135,6 +139,13 @@ except PermissionError:
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
     with pytest.raises(TimeoutError, match="does not respond"):  # this thread would have to respond
         SingleInstance().forward_request(OpenRequest(), timeout_s=0.2)
+    first.close()
+    assert not find_socket_path().exists()
+    second = SingleInstance()
+    second.listen()  # does nothing without the lock
+    assert not find_socket_path().exists()
+    assert not second.forward_request(OpenRequest())
+    second.close()
 
 
 def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot) -> None:

@@ -89,9 +89,11 @@ def test_icon_shows_runs_and_alerts(
     monkeypatch.setattr(RunSession, "status", RunStatus(label="Running", text="Running", fraction=0.5))
     workspace.session.changed.emit()
     assert tray.icon.icon().pixmap(64).toImage() != image
+    assert tray.state.text() == "2 running, 1 queued · Running, 50%"
+    assert not QApplication.quitOnLastWindowClosed()
     workspace.alerts.evaluate("", snapshot(gpu(0)), {})
     workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})
-    assert tray.alerts.text() == "1 alert"
+    assert (tray.alerts.text(), tray.alerts.isVisible()) == ("1 alert", True)
     assert "1 alert" in tray.icon.toolTip()
     with qtbot.waitSignal(tray.alerts_requested):
         tray.alerts.trigger()
@@ -102,6 +104,7 @@ def test_icon_shows_runs_and_alerts(
         show.trigger()
     tray.close()
     assert not tray.keeps_window
+    assert QApplication.quitOnLastWindowClosed()
 
 
 def test_icon_differs_by_progress_and_alerts(styled: QApplication) -> None:

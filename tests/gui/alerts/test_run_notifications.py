@@ -14,7 +14,7 @@ from tests.gui.alerts.conftest import AlertsRecorder
 from tests.gui.monitor.conftest import sampler_options as sampler_options  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.conftest import watching as watching  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.watching import Watching
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, join_visible_texts
 
 
 @pytest.fixture
@@ -65,9 +65,15 @@ def test_trial_reports_failed_command_and_missing_desktop(
         notifications.test.click()
     assert "desktop" in notifications.result()
     assert "127" in notifications.result()
-    save_notices(NoticeSettings(desktop=False))
-    notifications.test.click()
-    assert not notifications.delivery.running
+    for settings in (NoticeSettings(desktop=False), NoticeSettings(desktop=False, command=" ")):
+        save_notices(settings)
+        notifications.test.click()
+        assert not notifications.delivery.running
+        assert notifications.result().startswith("Nothing to test")
+    settings_file().write_text("ended = 3")
+    notifications.hide()
+    notifications.show()
+    assert "ended" in join_visible_texts(notifications)
 
 
 def test_closing_the_window_ends_a_trial(watching: Watching, qtbot: QtBot, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:
     assert page.classes.currentText() == "birch"
     page.choose(2)
     assert (page.classes.currentIndex(), page.examples.currentRow()) == (0, 2)
+    assert page.focusWidget() is page.examples
 
 
 def make_preview(sample: int, epoch: int, color: str) -> PreviewImage:
@@ -136,8 +137,13 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     page.set_job(Job.from_fields(epochs=2, augmentation="light"))
     assert page.examples.is_awaited(0)
     page.renderer.done.emit(False)
-    assert "not flipped" in page.progress.text()
+    assert page.progress.text().startswith("Cropped from larger images; not flipped")
+    page.set_job(Job.from_fields(epochs=2, augmentation="none"))
+    page.renderer.done.emit(False)
+    assert page.progress.text() == "Not augmented."
     page.set_job(None)
+    page.renderer.done.emit(False)
+    assert page.progress.text() != "Not augmented."
 
 
 @pytest.mark.parametrize("change", [{"format": "imagefolder"}, {"fold": "1/5"}])
@@ -234,8 +240,9 @@ def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot:
     opened: list[int] = []
     examples.opened.connect(opened.append)
     examples.itemClicked.emit(examples.item(1))
-    qtbot.keyClick(examples, Qt.Key.Key_Return)
-    assert opened == [1] * (1 + strip)
+    for key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+        qtbot.keyClick(examples, key)
+    assert opened == [1] * (2 + strip)
 
 
 def test_examples_leave_unreadable_image_empty(page: DatasetPage) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, Gpu, GpuProcess, Mig, Snapshot
@@ -132,6 +133,40 @@ def test_row_graphs_describe_latest_value(panel: DevicesPanel) -> None:
     assert received["CPU utilization"].startswith("Latest: 37%")
 
 
+def test_graph_shows_the_last_seconds(styled: QApplication, qtbot: QtBot) -> None:
+    graph = Sparkline(120.0, lambda: "#ff0000")
+    qtbot.addWidget(graph)
+    graph.resize(62, 33)
+    scheme = theme.colors()
+    values = np.array([50.0, 150.0, np.nan, 0.0, 0.0])
+    graph.set_data(np.array([0.0, 1000.0, 1060.0, 1090.0, 1120.0]), values)
+    values[:] = 50.0  # the graph has a copy
+    graph.set_data(np.empty(0), np.empty(0))  # changes nothing
+    graph.set_description("load", "0%")
+    assert (graph.accessibleName(), graph.accessibleDescription()) == ("load", "Latest: 0%, over 4 samples")
+    image = graph.grab().toImage()
+    colors = [image.pixelColor(x, y).name() for x, y in ((1, 1), (50, 31), (30, 31), (30, 16), (30, 0))]
+    assert colors == ["#ff0000", "#ff0000", scheme.panel, scheme.grid, scheme.border]
+    graph.set_data(np.array([0.0, 120.0]), np.array([100.0, 100.0]))
+    image = graph.grab().toImage()
+    assert image.pixelColor(30, 1).name() == "#ff0000"
+    assert image.pixelColor(30, 10).name() not in (scheme.panel, "#ff0000")
+    graph.setEnabled(False)
+    assert graph.grab().toImage().pixelColor(30, 1).name() == scheme.muted
+    graph.set_data(np.array([0.0]), np.array([np.nan]))
+    graph.set_description("load", "–%")
+    assert graph.accessibleDescription() == "Latest: –%, nothing to show"
+
+
+def test_memory_bar_is_as_long_as_the_used_fraction(panel: DevicesPanel, check: FindBox) -> None:
+    for used, expected in ((47 << 30, 1 / 3), (200 << 30, 1.0), (None, 0.0)):
+        show_snapshot(panel, snapshot(gpu(0, memory_used_bytes=used)))
+        bar = row_of(check("GPU 1")).bar
+        image = bar.grab().toImage()
+        filled = sum(image.pixelColor(x, 1).name() != theme.colors().border for x in range(image.width()))
+        assert filled == pytest.approx(expected * image.width(), abs=1)
+
+
 def test_row_leaves_out_unreported_quantities(panel: DevicesPanel, check: FindBox) -> None:
     show_snapshot(panel, snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
     row = row_of(check("GPU 1"))
@@ -140,6 +175,8 @@ def test_row_leaves_out_unreported_quantities(panel: DevicesPanel, check: FindBo
     show_snapshot(panel, snapshot(gpu(0), time=1_700_000_001.0))
     assert not row.graph.isHidden()
     assert row.note.text() == "41.0 of 141.0 GiB"
+    show_snapshot(panel, snapshot(gpu(0, utilization_percent=0.0, temperature_c=0.0), time=1_700_000_002.0))
+    assert (row.load.text().strip(), row.temperature.text().strip()) == ("0%", "0 °C")
 
 
 def test_row_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> None:

@@ -11,6 +11,7 @@ from gui.runs import remote_dialog
 from gui.runs.remote_dialog import RemoteRunsDialog
 from gui.sources.background import Background
 from gui.sources.devices.hosts import Hosts
+from gui.sources.remote_runs import QueryFailed
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
@@ -52,6 +53,44 @@ def test_repeated_requests_list_each_run_once(
     hosts.changed.emit()
     qtbot.waitUntil(lambda: not dialog.findChildren(Background))
     assert (dialog.state.text(), dialog.list.topLevelItemCount()) == ("", 2)
+    item = dialog.list.topLevelItem(0)
+    assert item is not None
+    assert [item.text(column) for column in range(3)] == ["one", "ResNet-18", "completed"]
     with qtbot.waitSignal(dialog.chosen) as chosen:
         dialog.open_button.click()
     assert chosen.args == ["tower", runs[0].run_id]
+    assert not dialog.isVisible()
+
+
+def test_dialog_ignores_answers_of_other_hosts(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(8).summary()
+
+    def list_remote_runs(name: str) -> list[RunSummary]:
+        if name == "broken":
+            raise QueryFailed(f"{name} does not respond.")
+        return [run] if name == "tower" else []
+
+    monkeypatch.setattr(remote_dialog, "list_remote_runs", list_remote_runs)
+    dialog = show_widget(RemoteRunsDialog(Hosts()))
+    assert dialog.state.text().startswith("Add a machine")
+    assert not dialog.findChildren(Background)
+    for name in ("broken", "rack", "tower"):
+        put_host(Host(name=name))
+    dialog = show_widget(RemoteRunsDialog(Hosts()))
+    for name, state in (
+        ("tower", ""),
+        ("rack", "There are no runs on rack."),
+        ("broken", "⚠ broken does not respond."),
+        ("rack", "There are no runs on rack."),
+    ):
+        dialog.host.setCurrentText(name)
+        assert (dialog.list.topLevelItemCount(), dialog.open_button.isEnabled()) == (0, False)
+        assert dialog.state.text() == f"Asking {name}…"
+        for other in ("tower", "broken", name):
+            dialog.host.setCurrentText(other)
+        qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+        assert dialog.state.text() == state
+        assert dialog.state.objectName() == ("warning" if name == "broken" else "muted")
+        assert dialog.list.topLevelItemCount() == dialog.open_button.isEnabled() == (name == "tower")

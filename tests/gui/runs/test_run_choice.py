@@ -54,6 +54,10 @@ def test_filter_bar_clears_all_filters(filters: FilterBar, qtbot: QtBot) -> None
     filters.text.setText(" flowers ")
     qtbot.keyClick(filters.text, Qt.Key.Key_Return)
     assert changes == [RunFilter(text="flowers")]
+    assert not filters.clear.isHidden()
+    filters.reset()
+    assert (changes.pop(), filters.clear.isHidden()) == (RunFilter(), True)
+    filters.text.setText("flowers")
     filters.state.setCurrentText("Failed (1)")
     filters.model.setCurrentIndex(1)
     filters.strategy.setCurrentIndex(1)
@@ -85,6 +89,7 @@ def test_filter_bar_drops_vanished_choice(filters: FilterBar, qtbot: QtBot) -> N
     with qtbot.waitSignal(filters.changed) as changed:
         filters.set_runs(runs("completed"))
     assert changed.args == [RunFilter()]
+    assert filters.state.currentText() == "Any"
 
 
 ONE = {"show", "rename", "fork"}
