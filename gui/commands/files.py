@@ -130,8 +130,6 @@ class JobFiles(QObject):
         self._panel.form.validate()
         self._context.show_form()
         self._panel.devices_requested.emit(job.parallel.devices)
-        if problems:
-            self._context.show_message(" ".join(map(str, problems)))
 
     def _update_actions(self) -> None:
         """Enable the actions that need a valid job."""
