@@ -236,10 +236,10 @@ def test_shortcuts_are_removed_and_all_reset(window: MainWindow, qtbot: QtBot) -
     other = QMainWindow()
     qtbot.addWidget(other)
     acts = Actions(other)
-    Keymap(acts, Settings(), other)
+    Keymap(acts, window.settings, other)
     assert (acts.stop.keys, acts.help.keys) == (("Ctrl+.",), ("Ctrl+Shift+H",))
     window.commands.keymap.reset_all()
-    assert Settings().text("shortcuts") == ""
+    assert window.settings.text("shortcuts") == ""
 
 
 def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None:

@@ -12,7 +12,7 @@ from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, M
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.advice.advice_format import describe_measurement
+from gui.advice.advice_format import describe_left_out, describe_measurement
 from gui.advice.answer_view import NO_PREDICTION
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
@@ -67,6 +67,13 @@ def test_overlapping_intervals_are_equally_fast(high: float, equal: int) -> None
     assert ("equally fast" in " ".join(describe_measurement(answer))) == (equal > 1)
     too_large = an_answer(table=(TABLE[2], TABLE[2]), fits=False)
     assert too_large.equally_fast == (TABLE[2],)
+
+
+@pytest.mark.parametrize(("count", "end"), [(8, "g; h"), (9, "h; and 1 more")])
+def test_candidates_that_were_not_tried_are_named_up_to_a_limit(count: int, end: str) -> None:
+    text = describe_left_out(SkippedCandidates("memory", tuple("abcdefghi"[:count]), "They are too large."))
+    assert text.startswith(f"{count} ways: They are too large.\na; b; ")
+    assert text.endswith(end)
 
 
 def an_answer(**fields: object) -> Advice:

@@ -33,6 +33,24 @@ def test_text_size_changes_in_steps(window: MainWindow) -> None:
     assert sizes == [110, 120, 110, 100, 90]
 
 
+def test_queue_command_focuses_the_queue_if_there_is_one(window: MainWindow) -> None:
+    window.acts.queue.trigger()
+    runs = window.workspace.runs
+    assert window.pages.currentWidget() is runs
+    assert window.message.text() == "No run waits for devices."
+    window.show_message("")
+    runs.queue.show()
+    window.acts.queue.trigger()
+    assert (window.focusWidget(), window.message.text()) == (runs.queue.table, "")
+    runs.queue.hide()
+
+
+def test_default_recipe_applies_to_the_form(window: MainWindow) -> None:
+    for recipe in ("quick-look", ""):
+        window.commands.preferences.set("default_recipe", recipe)
+        assert window.form.field_value("recipe") == (recipe or "fine-tune")
+
+
 def test_find_commands_click_the_button_of_their_field(open_window: OpenWindow) -> None:
     window = open_window()
     acts, clicked = window.acts, []
@@ -112,6 +130,7 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
     assert [title for kind, title in search_commands("monitor") if kind == "GPU"] == ["GPU 1"]
     next(entry for entry in palette.model.matches if entry.kind == "GPU").act()
     assert window.pages.currentWidget() is window.workspace.monitor
+    assert window.workspace.monitor.gpus.detail.isVisible()
     assert ("Dataset", "lilies") in search_commands("lilies")
     assert search_commands("mask r-cnn")[0][0] == "Model"
     assert window.form.field_value("task") == "classification"

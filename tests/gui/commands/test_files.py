@@ -14,8 +14,10 @@ from PySide6.QtGui import QGuiApplication, QTextOption
 from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
-from engine.contract.job import load_job, save_job
+from engine.contract.job import Job, load_job, save_job
+from engine.contract.slurm import SlurmOptions
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
@@ -23,7 +25,9 @@ from gui.commands import report
 from gui.commands.about import AboutDialog, find_license, list_packages, read_license_text
 from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
+from gui.main_window import MainWindow
 from gui.sources.background import Background
+from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.widgets.labels import IconLabel
 from tests.gui.sources.written_runs import write_run
@@ -69,6 +73,11 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     qtbot.waitUntil(lambda: window.acts.copy_torchrun.ready)
     window.acts.copy_torchrun.trigger()
     qtbot.waitUntil(lambda: "torchrun --nproc-per-node 3" in QGuiApplication.clipboard().text())
+    form.set_job(saved.with_fields(strategy="ddp"))
+    form.set_devices(("cpu", "ws1:cpu", "cpu"))
+    qtbot.waitUntil(lambda: form.job is not None and "ws1:cpu" in form.job.parallel.devices)
+    acts.copy_torchrun.trigger()
+    qtbot.waitUntil(lambda: "Couldn't copy the job for torchrun. The devices" in window.message.text())
     menu = window.commands.menus.datasets
     menu.aboutToShow.emit()
     dataset, separator, clear = menu.actions()
@@ -76,6 +85,15 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     clear.trigger()
     menu.aboutToShow.emit()
     assert [(action.text(), action.isEnabled()) for action in menu.actions()] == [("No recent datasets", False)]
+
+
+def test_datasets_of_other_runs_are_not_remembered(window: MainWindow, tmp_path: Path) -> None:
+    before = window.commands.datasets.read_folders()
+    report = DatasetReport(folder=str(tmp_path), format="imagefolder")
+    window.job_panel.begin_prefill(Prefill(text="A fork", job=Job.from_fields(dataset=str(tmp_path))))
+    window.form.set_report(report)
+    window.job_panel.end_prefill()
+    assert window.commands.datasets.read_folders() == before
 
 
 def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -339,9 +357,17 @@ def test_edited_script_is_submitted(
     qtbot.waitUntil(dialog.submit.isEnabled)
     assert "SLURM's commands were not found" in dialog.problem.text()
     assert not list((separate_home / "runs").iterdir())
+    window.form.set_field("dataset", str(tmp_path / "missing"))
+    window.form.validate()
+    dialog.submit.click()
+    qtbot.waitUntil(lambda: "missing" in dialog.problem.text())
     again = type(dialog)(lambda: window.form.job, window.settings, window)
     qtbot.addWidget(again)
     assert again.options() == dialog.options()
+    window.settings.set("slurm", '{"nodes": "many"}')
+    damaged = type(dialog)(lambda: window.form.job, window.settings, window)
+    qtbot.addWidget(damaged)
+    assert damaged.options() == SlurmOptions()
     window.form.set_field("learning_rate", -1.0)
     window.form.validate()
     dialog.submit.click()

@@ -122,6 +122,7 @@ def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBo
     window = palette.parentWidget()
     assert isinstance(window, MainWindow)
     assert type_into(palette, qtbot, "resnet50")[0] == "ResNet-50"
+    assert palette.model.matches[0].detail == "Image classification · 25.6 million parameters · resnet50"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert not palette.isVisible()
     assert window.form.field_value("model") == "resnet50"
@@ -139,9 +140,12 @@ def test_palette_opens_the_section_of_a_field(palette: Palette, qtbot: QtBot) ->
     window = palette.parentWidget()
     assert isinstance(window, MainWindow)
     assert "Batch size" in type_into(palette, qtbot, "batch")[:4]
+    details = {each.title: each.detail for each in palette.model.matches if each.kind == "Field"}
+    assert details["Batch size"].startswith("New job: ")
     assert type_into(palette, qtbot, "(encoder)") == []  # has no effect for this model
     assert palette.hint.text() == "Nothing matches “(encoder)”."
     assert type_into(palette, qtbot, "weight average")[0] == "Weight average"
+    assert palette.model.matches[0].detail.startswith("Training: ")
     first = palette.list.visualRect(palette.model.index(0)).center()
     qtbot.mouseClick(palette.list.viewport(), Qt.MouseButton.LeftButton, pos=first)
     row = window.form.rows["ema_decay"]

@@ -98,6 +98,8 @@ def test_window_passes_its_chosen_gpu(open_window: OpenWindow, qtbot: QtBot, nvm
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
     assert window.form.body.devices.text() == "GPU 0"
     assert not window.form.train.isEnabled()
+    window.commands.preferences.set("default_devices", "gpus")
+    assert len(window.workspace.devices.selection()) == 4
 
 
 def test_remote_devices_must_be_reachable(filled: JobForm, qtbot: QtBot) -> None:

@@ -211,6 +211,12 @@ def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(
 
     monkeypatch.setattr(Path, "exists", late)
     row = show_widget(PreferencesDialog(preferences)).rows["runs_folder"]
+    with qtbot.waitActive(row.window()):
+        row.window().activateWindow()
+    row.editor.control.setFocus()
+    qtbot.keyClicks(row.editor.control, good)
+    qtbot.waitUntil(lambda: not row.findChildren(Background))
+    assert preferences.value("runs_folder") == "", "it may still be incomplete"
     for folder in (dead, good):
         row.editor.line.clear()  # type: ignore[attr-defined]
         qtbot.keyClicks(row.editor.control, folder)

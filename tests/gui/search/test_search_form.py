@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -173,6 +174,7 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     with qtbot.waitSignal(form.dimensions["optimizer"].edited):
         form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
     assert form.start.disabled_reason == CHECKING
+    assert form.add.itemData(1, Qt.ItemDataRole.ToolTipRole) == FIELDS[form.add.itemData(1)].help
     form.vary("batch_size")
     form.dimensions["batch_size"].scale.set_value("list")
     form.dimensions["batch_size"].listed.set_value("8, 16, ")
@@ -344,3 +346,8 @@ def test_search_form_shows_problems_of_its_sections(form: SearchForm, qtbot: QtB
     wait_for_validation(form, qtbot)
     assert "It is too large." in form.other_problems.text()
     assert not form.device_problems.text()
+    form.vary("learning_rate")
+    form.set_job(JOB.with_fields(strategy="single"), [], ("cpu", "cpu"), {}, None)
+    assert wait_for_validation(form, qtbot).problems == [], "each trial has one device"
+    form.set_job(JOB.with_fields(dataset="/no/such/folder"), [], ("cpu",), {}, None)
+    assert [problem.field for problem in wait_for_validation(form, qtbot).problems] == ["dataset"]

@@ -215,6 +215,7 @@ def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: Q
     assert all(each.height() >= 200 for each in plots.plots if each.isVisible())
     area.verticalScrollBar().setValue(0)
     plots.picked.emit(4)
+    assert page.focusWidget() is view.table
     assert view.table.visibleRegion().boundingRect().height() == view.table.height()
 
 

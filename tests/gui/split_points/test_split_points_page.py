@@ -14,6 +14,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.model_split import ModelSplit
 from engine.contract.problems import Problem
+from engine.parallel.split_points import CannotSplit
 from engine.system import paths
 from gui.main_window import MainWindow
 from gui.sources.json_lines import RequestProcess
@@ -135,13 +136,23 @@ def test_page_uses_moved_or_automatic_split_points(measured: SplitPointsPage, qt
     assert used.args == [{"split_points": ("block3",)}]
 
 
-def test_automatic_button_resets_moved_split_point(measured: SplitPointsPage, qtbot: QtBot) -> None:
+def test_automatic_button_resets_moved_split_point(
+    measured: SplitPointsPage, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_split: ModelSplit) -> ModelSplit:
+        raise CannotSplit("it is too small", remedy="Use fewer devices.")
+
     measured.view.diagram.step(0, 2)
     assert measured.found.split_points == ("block4",)
     measured.view.automatic.click()
     assert measured.found.split_points == ("block2",)
     assert measured.found.chosen
     measured.view.diagram.step(0, -1)
+    with monkeypatch.context() as patch:
+        patch.setattr("gui.split_points.page.choose_points", fail)
+        measured.view.automatic.click()
+    assert measured.notice.text() == "There are no automatic split points: it is too small. Use fewer devices."
+    assert measured.found.split_points == ("block1",)
     qtbot.keyClick(measured.view.diagram.handles[0], Qt.Key.Key_Home)
     assert measured.found.split_points == ("block2",)
 

@@ -163,6 +163,8 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     window = open_window()
     welcome = window.train.welcome
     assert window.focusWidget() is welcome.sample
+    buttons = (welcome.sample, window.form.train)
+    assert [button.objectName() for button in buttons] == ["primary", ""]
     started: list[bool] = []
     monkeypatch.setattr(window.form, "start", lambda: started.append(True))
     qtbot.keyClick(welcome.sample, Qt.Key.Key_Return)
@@ -174,6 +176,8 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     welcome.open.click()
     assert browsed == [True]
     assert window.form.isVisible()
+    window.form.set_field("dataset", str(paths.home()))
+    qtbot.waitUntil(lambda: [button.objectName() for button in buttons] == ["", "primary"])
     welcome.watch.click()
     assert window.acts.page == MONITOR
     assert window.workspace.monitor.isVisible()
