@@ -98,7 +98,7 @@ def kill_all(workers: Sequence[Worker]) -> None:
 
 def give_up(worker: Worker) -> None:
     """Treat a worker that has survived SIGKILL as if it had exited: close its channel and set its exit code."""
-    if worker.exit_code is None:
+    if worker.poll() is None:
         print(f"Rank {worker.rank} (pid {worker.pid}) survived SIGKILL and is left behind.", flush=True)
         worker.exit_code = -getattr(signal, "SIGKILL", 9)
         worker.close()

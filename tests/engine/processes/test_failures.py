@@ -50,9 +50,12 @@ def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:
     assert (
         failures.describe_death(3, -11, log).cause == "Rank 3 was killed by SIGSEGV (signal 11). worker-3.log is empty."
     )
+    bus_error = failures.describe_death(3, -signal.SIGBUS, log)
+    assert "a memory-mapped file" in bus_error.cause
+    assert bus_error.kind == "fault"
     log.write_bytes(b"\xff\xfe\n\n" + b"line\n" * 10_000)
     tail = "line\nline\nline\nline\nline"
-    assert failures.describe_death(3, 1, log).cause.endswith(f"error. Last lines of worker-3.log: {tail}")
+    assert failures.describe_death(3, 0, log).cause.endswith(f"error. Last lines of worker-3.log: {tail}")
 
 
 @pytest.mark.parametrize(

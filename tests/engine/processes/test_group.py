@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.contract.events import AnyEvent, Failed, FailureKind, LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.protocol import Command, FrameError, Stop
-from engine.contract.worker import WorkerDone
+from engine.contract.worker import Heartbeat, WorkerDone
 from engine.processes import group as group_module
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
@@ -30,7 +31,7 @@ class ScriptedWorker:
     pid = 0
     is_stopped_for_another = False
 
-    def __init__(self, rank: int, *messages: FromWorker | FrameError) -> None:
+    def __init__(self, rank: int, *messages: FromWorker | Exception) -> None:
         self.rank = rank
         self.log = Path(f"worker-{rank}.log")
         self.exit_code: int | None = None
@@ -51,7 +52,7 @@ class ScriptedWorker:
             self.channel = None
             return []
         message = self.messages.pop(0)
-        if isinstance(message, FrameError):
+        if isinstance(message, Exception):
             raise message
         return [message]
 
@@ -128,13 +129,15 @@ def test_group_waits_for_the_root_cause(
         )
         group.adopt([ScriptedWorker(0), worker := ScriptedWorker(1, failed)])
         worker.on_readable()
+        worker.exit_code = 1
         for clock.now in (100.0, 100.0 + timeout_s, 109.0):
             group.watch()
             assert (group.failure is None) == (clock.now <= 100.0 + timeout_s or kind == "fault")
             assert not group.is_gone
+        group.fail(Failed(cause="gloo: broken pipe", rank=0, kind="fault"), 0)
         clock.now = 110.0
         group.watch()
-    assert (group.failure, events) == (failed, [failed])
+    assert (group.failure, events[0], len(events)) == (failed, failed, 2)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +160,17 @@ def test_group_reports_the_cause_and_ends_the_others(
         worker.read_all()
     group.watch()
     assert (group.failure, other.commands, other.signals) == (cause, commands, signals)
+    other.exit_code = 1
+    group.watch()
+    assert group.is_gone
     group.fail(Failed(cause="The first one is gone.", rank=2), 0)
     texts = ((lost.cause, 1), ("The first one is gone.", 2))
     assert events == [cause, *(LogLine(text=text, level="error", rank=rank) for text, rank in texts)]
 
 
-def test_group_closes_the_channel_after_an_invalid_message(events: list[AnyEvent]) -> None:
-    invalid = ScriptedWorker(0, FrameError("too long"), DONE)
+@pytest.mark.parametrize("error", [FrameError("too long"), msgspec.DecodeError("too long")])
+def test_group_closes_the_channel_after_an_invalid_message(events: list[AnyEvent], error: Exception) -> None:
+    invalid = ScriptedWorker(0, error, DONE)
     group = group_of(events, invalid)
     invalid.on_readable()
     assert invalid.channel is None
@@ -208,6 +215,24 @@ def test_group_keeps_working_ranks_when_one_has_finished(
         assert group.ending_since is None
         group.watch()
     assert group.ending_since is not None, "both have finished and linger"
+    assert [worker.signals for worker in (finished, working)] == [[False], [False]]
+
+
+def test_group_reports_a_hanging_rank_once(events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "time", clock := Clock(100.0))
+    heartbeat = Heartbeat(7, activity="step", longest_step_s=0.5)
+    finished, working, hanging = workers = [ScriptedWorker(rank, heartbeat) for rank in range(3)]
+    group = group_of(events, *workers)
+    finished.messages.append(DONE)
+    finished.read_all()
+    hanging.on_readable()
+    for clock.now in range(101, 120):
+        working.on_readable()
+        working.messages.append(heartbeat)
+        group.watch()
+        assert (group.failure is None) == (clock.now < 111)
+    assert events == [group.failure]
+    assert "Rank 2 has not responded for 11 s" in str(group.failure)
 
 
 GPU = "GPU-1"

@@ -76,7 +76,9 @@ def test_last_error_is_nccls_own() -> None:
 
 def test_death_by_nccls_watchdog_is_explained(tmp_path: Path) -> None:
     log = tmp_path / "worker-1.log"
-    log.write_text(f"terminate called\n{SYSTEM}Last error:\n{SHARED}\n")
-    failed = describe_death(1, -6, log)
-    assert failed.kind == "error"
-    assert "--shm-size" in failed.cause
+    for text, kind, remedy, words in ((SYSTEM, "error", "--shm-size", SHARED), (REMOTE, "fault", "Lost", "a call failed")):
+        log.write_text(f"terminate called\n{text}Last error:\n{words}\n")
+        failed = describe_death(1, -6, log)
+        assert (failed.kind, failed.rank) == (kind, 1)
+        assert remedy in failed.cause
+        assert failed.cause.endswith(f"Rank 1 was killed by SIGABRT (signal 6): {words}")

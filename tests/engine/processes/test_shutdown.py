@@ -6,7 +6,7 @@ import selectors
 
 import pytest
 
-from engine.contract.events import AnyEvent
+from engine.contract.events import AnyEvent, Failed
 from engine.contract.protocol import Command, Stop
 from engine.contract.worker import WorkerDone
 from engine.processes import shutdown
@@ -88,7 +88,23 @@ def test_shutdown_keeps_its_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps == [(10, "SIGTERM", set()), (15, "SIGKILL", set()), (45, "SIGKILL", {0})]
 
 
-def test_kill_all_does_not_wait_for_ever() -> None:
-    worker = StubbornWorker(0, None)
-    shutdown.kill_all([worker])
-    assert worker.exit_code == -9
+def test_failure_shortens_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutdown, "time", clock := Clock())
+    monkeypatch.setattr("engine.processes.group.STOP_S", 120.0)
+    worker, counts = StubbornWorker(0, None), []
+    with selectors.DefaultSelector() as selector:
+        group = Group([].append, selector, 1, LIMITS)
+        group.adopt([worker])
+        group.stop(Stop())
+        group.fail(Failed(cause="It broke.", rank=0), 2)
+        for clock.now in (0.0, shutdown.FAILED_S - 0.1, shutdown.FAILED_S):
+            group.watch()
+            counts.append(len(worker.measures))
+    assert counts == [1, 1, 2]
+
+
+def test_kill_all_does_not_wait_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    workers = StubbornWorker(0, None), StubbornWorker(1, 1)
+    shutdown.kill_all(workers)
+    assert [(worker.exit_code, worker.measures) for worker in workers] == [(-9, ["SIGKILL"])] * 2
+    assert capsys.readouterr().out == "Rank 0 (pid 0) survived SIGKILL and is left behind.\n"

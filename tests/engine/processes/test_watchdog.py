@@ -82,16 +82,17 @@ def test_silent_rank_fails_with_its_last_activity() -> None:
 
 
 def test_silent_ranks_are_all_named() -> None:
-    ranks = Ranks(STEP, STEP, STEP)
+    ranks = Ranks(STEP, STEP, STEP, STEP)
     ranks.advance(20)
-    ranks.set(0, None)
-    ranks.set(2, None)
+    for rank in (0, 2, 3):
+        ranks.set(rank, None)
     ranks.stopped = {2}
     warned, failed = ranks.run(30)
     assert (type(warned), warned.rank) == (Warned, 2)
-    assert "Ranks 0 and 2 have not responded for 11 s" in str(failed)
+    assert "kill -CONT 42" in str(warned)
+    assert "Ranks 0, 2 and 3 have not responded for 11 s" in str(failed)
     assert "hanging" in str(failed), "only one of them was stopped"
-    assert "worker-0.log and worker-2.log" in str(failed)
+    assert "worker-0.log and worker-2.log and worker-3.log" in str(failed)
 
 
 def test_stopped_rank_warns_long_before_it_fails() -> None:
@@ -162,6 +163,9 @@ def test_silence_of_a_single_rank_warns_once() -> None:
 def test_gap_between_checks_is_not_silence() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
+    for _ in range(2):
+        ranks.now += 3600
+        assert ranks.watch.check(ranks.now) is None
     ranks.now += 3600
     ranks.watch.on_message(0, ranks.now, STEP)  # the first rank to respond, just before the other
     assert ranks.watch.check(ranks.now) is None
@@ -224,11 +228,13 @@ def test_first_step_may_take_minutes() -> None:
     assert failed.step == 1
 
 
-def test_slow_disk_warns_long_before_it_fails() -> None:
-    ranks = Ranks(WAITING, READING)
+@pytest.mark.parametrize("reading", [READING, make_heartbeat("data")])
+def test_slow_disk_warns_long_before_it_fails(reading: Heartbeat) -> None:
+    ranks = Ranks(WAITING, reading)
     events = ranks.run(1000)
     assert [type(event) for event in events] == [Warned, Failed]
-    assert "loading the images of step 8" in str(events[0])
+    assert "Rank 1 blocks the run: for 31 s rank 1 has been loading the images of step 8" in str(events[0])
+    assert "while rank 0 waits" in str(events[0])
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
     assert isinstance(events[1], Failed)
     assert (events[0].rank, events[1].rank, events[1].step) == (1, 1, 8)
@@ -253,9 +259,11 @@ def test_busy_rank_is_not_blamed_if_no_rank_is_known_to_wait() -> None:
 
 
 def test_slow_step_of_all_ranks_warns_first() -> None:
-    ranks = Ranks(COMPUTING, COMPUTING)
+    ranks = Ranks(COMPUTING, make_heartbeat("evaluate", thread_state="working"))
     assert [type(event) for event in ranks.run(10 * LIMITS.stuck)] == [Warned]
-    assert isinstance(ranks.run(5)[-1], Failed)
+    (failed,) = ranks.run(5)
+    assert isinstance(failed, Failed)
+    assert "rank 1 has been validating after step 7" in failed.cause
 
 
 @pytest.mark.parametrize(
@@ -265,7 +273,7 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
 def test_hang_while_preparing_or_saving_fails(
     activity: str, step: int | None, activity_text: str, thread_state: str, limits: int
 ) -> None:
-    ranks = Ranks(make_heartbeat(activity, thread_state=thread_state), make_heartbeat(activity, thread_state="waiting"))
+    ranks = Ranks(make_heartbeat(activity, thread_state=thread_state), make_heartbeat("agree", thread_state="waiting"))
     events = ranks.run(5000)
     assert [type(event) for event in events] == [Warned, Failed][-len(events) :]
     assert ranks.now == pytest.approx(1000 + limits * LIMITS.first_step + 1)

@@ -59,6 +59,7 @@ def test_forked_worker_repeats_no_buffered_output(
     worker = WorkerProcess(make_worker_spec(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
     try:
         wait_until(lambda: worker.poll() is not None, "the worker to end")
+        assert worker.poll() == 1
     finally:
         worker.close()
     assert "missing" in (log := RunFolder(tmp_path).worker_log(0).read_text())
