@@ -46,18 +46,18 @@ def start_sampling(request: NodeRequest, send: Callable[[Sampled], None]) -> Non
     def sample() -> None:
         if not any(map(is_gpu, spec.local_devices)):
             time.sleep(CPU_SAMPLER_DELAY_S)  # on the CPU, the sampler's start would slow the first steps
-        sampler = subprocess.Popen(
+        with subprocess.Popen(
             [*_SAMPLER, "--only-basics", "--interval", str(INTERVAL_S)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=paths.PACKAGES,
-        )
-        assert sampler.stdout is not None
-        for line in sampler.stdout:
-            with suppress(*NOT_DECODED):
-                samples = samples_of(_DECODER.decode(line), tuple(dict.fromkeys(spec.local_devices)))
-                named = (msgspec.structs.replace(each, device=device_key(host, each.device)) for each in samples)
-                send(Sampled(samples=tuple(named)))
+        ) as sampler:
+            assert sampler.stdout is not None
+            for line in sampler.stdout:
+                with suppress(*NOT_DECODED):
+                    samples = samples_of(_DECODER.decode(line), tuple(dict.fromkeys(spec.local_devices)))
+                    named = (msgspec.structs.replace(each, device=device_key(host, each.device)) for each in samples)
+                    send(Sampled(samples=tuple(named)))
 
     threading.Thread(target=sample, name="samples", daemon=True).start()

@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,36 @@ import pytest
 from msgspec import structs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.hosts import PORTS
 from engine.contract.job import Job
-from engine.contract.nodes import FROM_NODE, KillWorker, NodeFailed, NodeRequest, Rendezvous, ToNode, WorkerEnded
+from engine.contract.nodes import (
+    FROM_NODE,
+    FromWorker,
+    KeepAlive,
+    KillWorker,
+    Listening,
+    NodeFacts,
+    NodeFailed,
+    NodeRequest,
+    Rendezvous,
+    Sampled,
+    ToNode,
+    WorkerEnded,
+)
 from engine.contract.protocol import ENCODE
-from engine.contract.worker import WorkerSpec
-from engine.machines import agent, files
-from engine.machines.files import NodeFiles, _kill_node, node_folder
+from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerDone, WorkerSpec
+from engine.machines import addresses, agent, devices, files
+from engine.machines import node as node_module
+from engine.machines.files import BEST, RESUME, NodeFiles, _kill_node, node_folder
+from engine.machines.node import _find_missing_gpus
+from engine.machines.rendezvous import OneAddressRendezvous
 from engine.machines.worker import WorkerHello
 from engine.machines.worker_server import WorkerServer
+from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
 from tests.engine.supervisor.supervised import wait_until_exited
+from tests.support.waiting import wait_until
 
 MEET = Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False)
 BLOCKED_AGENT = """
@@ -44,6 +66,54 @@ def fail(_job):
     raise OSError("the disk has failed")
 node.digest_inputs = fail
 node.serve()
+"""
+
+
+NODE_WITH_WORKER = """
+import os, subprocess, sys
+from engine.machines import agent, node
+agent.preload = lambda: None
+class Agent:
+    def __init__(self, request, rendezvous, listener, path):
+        self.arguments = [sys.executable, "-c", {worker!r}, str(path), str(rendezvous.port == listener.getsockname()[1])]
+    def wait(self):
+        return dict.fromkeys((0, 1), subprocess.run(self.arguments, env=os.environ | {{"RANK": "0"}}).returncode)
+agent.Agent = Agent
+node.usable_cores = lambda: 7
+node.serve()
+"""
+WORKER = """
+import os, sys
+from engine.contract.protocol import ENCODE
+from engine.contract.worker import WorkerDone
+from engine.machines import worker
+def train(spec, _function, channel):
+    is_copy = spec.run_folder != "" and spec.job.checkpoints.resume_from == os.path.join(spec.run_folder, "resume.pt")
+    print(spec.rank, spec.threads, spec.rendezvous, is_copy, sys.argv[2], os.environ["OMP_NUM_THREADS"])
+    sys.stdout.flush()
+    channel.sendall(ENCODE.encode(WorkerDone(stopped=True)) + b"\\n")
+    return 7
+worker.run_worker = train
+worker.run(sys.argv[1])
+"""
+
+
+AGENTS = """
+import msgspec
+from pathlib import Path
+from engine.contract.nodes import NodeRequest, Rendezvous
+from engine.machines.agent import Agent, AgentFailed
+request = msgspec.json.decode({request!r}, type=NodeRequest)
+rendezvous = msgspec.json.decode({rendezvous!r}, type=Rendezvous)
+killed, dead, failed = (Agent(request, rendezvous, None, Path("socket")) for _ in range(3))
+killed.kill()
+dead._process.terminate()
+print(killed.wait())
+for each in (dead, failed):
+    try:
+        print(each.wait())
+    except AgentFailed as error:
+        print(error)
 """
 
 
@@ -103,6 +173,133 @@ def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
         messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats
         failure = next((message for message in messages if isinstance(message, NodeFailed)), None)
     assert failure == NodeFailed(cause="node1: OSError: the disk has failed")
+
+
+def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:
+    request = make_request(tmp_path)
+    (spec,) = request.specs
+    specs = tuple(
+        structs.replace(spec, rank=rank, job=spec.job.with_fields(resume_from="/far/last.pt"), devices=("cpu", "cpu"))
+        for rank in (0, 1)
+    )
+    request = structs.replace(request, node=0, specs=specs, port=34500, address="127.0.0.1")
+    with subprocess.Popen(
+        [sys.executable, "-c", NODE_WITH_WORKER.format(worker=WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=paths.PACKAGES,
+    ) as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        for message in (request, MEET):
+            node.stdin.write(ENCODE.encode(message) + b"\n")
+        node.stdin.flush()
+        ends: dict[int, WorkerEnded] = {}
+        others: list[object] = []
+        for message in map(FROM_NODE.decode, node.stdout):
+            if isinstance(message, WorkerEnded):
+                ends[message.rank] = message
+            elif not isinstance(message, KeepAlive):
+                others.append(message)
+            if len(ends) == 2 and any(isinstance(each, NodeFacts) for each in others):
+                break
+    assert node.returncode == 0
+    (listening,) = (each for each in others if isinstance(each, Listening))
+    assert (listening.address, listening.port in range(34500, 34500 + PORTS)) == ("127.0.0.1", True)
+    (facts,) = (each for each in others if isinstance(each, NodeFacts))
+    assert (facts.address, facts.problem) == ("127.0.0.1", "")
+    (sent,) = (each for each in others if isinstance(each, FromWorker))
+    assert (sent.rank, FROM_WORKER.decode(bytes(sent.message))) == (0, WorkerDone(stopped=True))
+    log = f"0 3 {BY_ENVIRONMENT} True True 3\n".encode()
+    assert ends == {0: WorkerEnded(rank=0, code=7, files={"worker-0.log": log}), 1: WorkerEnded(rank=1, code=7)}
+    assert not list((paths.home() / "nodes").glob("*"))
+
+
+def test_lost_and_missing_gpus_have_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = tuple(
+        Gpu(uuid=f"GPU-{name}", name=name, nvml_index=number, lost=name == "lost")
+        for number, name in enumerate(("a", "lost"))
+    )
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
+    request = make_request(tmp_path)
+
+    def find(nvml: Nvml, *devices: str) -> tuple[tuple[str, ...], str]:
+        state = Snapshot(time=0.0, host="h", nvml=nvml, gpus=gpus, cpu=cpu)
+        monkeypatch.setattr(node_module, "snapshot", lambda: state)
+        specs = (structs.replace(request.specs[0], devices=devices, rank=0),)
+        return _find_missing_gpus(structs.replace(request, specs=specs))
+
+    assert find(Nvml("ok"), "GPU-a", "cpu") == ((), "")
+    lost, reason = find(Nvml("ok"), "GPU-a", "GPU-lost")
+    assert (lost, "GPU-lost) is lost" in reason) == (("GPU-lost",), True)
+    assert find(Nvml("absent", "No driver."), "cpu") == ((), "")
+    missing = find(Nvml("absent", "No driver."), "GPU-d", "GPU-c", "GPU-a")
+    assert missing == ((), "There is no GPU GPU-c, GPU-d. No driver.")
+
+
+def test_samples_of_a_machine_have_the_names_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=7.0, memory_used_bytes=1, memory_total_bytes=2)
+    line = ENCODE.encode(Snapshot(time=0.0, host="h", nvml=Nvml("ok"), gpus=(), cpu=cpu)).decode()
+    monkeypatch.setattr(devices, "_SAMPLER", ("sh", "-c", f"echo damaged; echo '{line}'"))
+    monkeypatch.setattr(devices, "CPU_SAMPLER_DELAY_S", 0.0)
+    sent: list[Sampled] = []
+    devices.start_sampling(make_request(tmp_path), sent.append)
+    wait_until(lambda: bool(sent), "a sample")
+    ((sample,),) = (each.samples for each in sent)
+    assert (sample.device, sample.utilization_percent) == ("node1:cpu", 7.0)
+
+
+def test_machines_share_the_store_of_the_first() -> None:
+    listener = addresses.listen("127.0.0.1", 34520)
+    port = listener.getsockname()[1]
+    first, second = (
+        OneAddressRendezvous("127.0.0.1", port, rank=rank, nodes=2, run_id="run", timeout_s=20, listener=each)
+        for rank, each in enumerate((listener, None))
+    )
+    with ThreadPoolExecutor() as pool:  # the first waits for the second
+        infos = [*pool.map(OneAddressRendezvous.next_rendezvous, (first, second)), first.next_rendezvous()]
+    assert [(info.rank, info.world_size) for info in infos] == [(0, 2), (1, 2), (0, 2)]
+    infos[1].store.set("key", "value")
+    assert infos[2].store.get("key") == b"value"
+
+
+def test_failed_agent_has_a_reason_unless_it_was_killed(tmp_path: Path) -> None:
+    elsewhere = structs.replace(MEET, local_address="192.0.2.1")
+    script = AGENTS.format(request=ENCODE.encode(make_request(tmp_path)), rendezvous=ENCODE.encode(elsewhere))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, cwd=paths.PACKAGES, check=True)
+    killed, dead, failed = done.stdout.decode().splitlines()
+    assert killed == "{1: None}"
+    assert dead == "the agent that runs the workers was killed by SIGTERM (signal 15)"
+    assert failed.startswith("ValueError: No interface has the address")
+
+
+@pytest.mark.parametrize(
+    ("resume_from", "has_best", "has_rank_0", "expected"),
+    [("", True, True, []), ("/l.pt", True, True, [RESUME, BEST]), ("/l.pt", False, True, [RESUME]), ("/l.pt", True, False, [RESUME])],
+)  # fmt: skip
+def test_resumed_run_requires_its_checkpoints(
+    tmp_path: Path, resume_from: str, has_best: bool, has_rank_0: bool, expected: list[str]
+) -> None:
+    run = RunFolder(tmp_path)
+    if has_best:
+        run.checkpoints.mkdir()
+        (tmp_path / BEST).touch()
+    found = files.required_files(run, Job.from_fields(resume_from=resume_from), has_rank_0=has_rank_0)
+    assert found == {name: {RESUME: Path("/l.pt"), BEST: tmp_path / BEST}[name] for name in expected}
+
+
+def test_scratch_folders_of_killed_nodes_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    base = paths.runtime_folder()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    dead, alive = (paths.make_private_folder(base / f"node-{pid}") for pid in (ended.pid, os.getppid()))
+    (dead / "socket").touch()
+    scratch = files.make_scratch()
+    assert (dead.exists(), alive.exists(), scratch.name) == (False, True, f"node-{os.getpid()}")
+    assert Path(tempfile.gettempdir()) == scratch
+    for folder in (alive, scratch):
+        folder.rmdir()
 
 
 def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,19 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from engine.contract.events import RunFinished
+from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.events import AnyEvent, CommandReceived, Outcome, RunFinished
 from engine.contract.hosts import SLURM
-from engine.contract.job import Job
+from engine.contract.job import Job, save_job
+from engine.contract.protocol import ENCODE
 from engine.machines import slurm
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.slurm_job import read_slurm
 from engine.system import stdio
+from tests.gui.sources.written_runs import list_run_events, write
 from tests.support.images import write_noise
 
 
@@ -59,6 +63,67 @@ def test_run_without_nodes_fails_with_a_reason(run: RunFolder, tmp_path: Path) -
     assert (state.job_id, state.state) == (12, "FAILED")
     assert isinstance(last, RunFinished)
     assert "Unable to contact slurm controller" in last.cause
+
+
+@pytest.mark.parametrize(
+    ("commands", "outcome", "state"),
+    [
+        (["SIGUSR1"], "paused", "PENDING"),
+        (["SIGUSR1", "pause"], "paused", "PENDING"),
+        (["SIGUSR1"], "stopped", "COMPLETED"),
+        (["pause"], "paused", "COMPLETED"),
+        (["SIGUSR1", None], "paused", "COMPLETED"),
+    ],
+)
+def test_only_a_run_paused_by_slurm_is_requeued(
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    commands: list[str | None],
+    outcome: Outcome,
+    state: str,
+) -> None:
+    started = next(iter(list_run_events(Job(), 1, None)))
+    events: list[AnyEvent] = [CommandReceived(command=each) if each else started for each in commands]
+
+    def supervise(_folder: Path) -> int:
+        write(run.events_file, [*events, RunFinished(outcome=outcome, cause="", seconds=1.0)])
+        return 0
+
+    monkeypatch.setattr(slurm, "supervise", supervise)
+    write_scontrol(tmp_path, "printf 'n1\\nn2\\n'")
+    assert slurm.supervise_slurm(run.path) == 0
+    found = read_slurm(run.path)
+    assert found is not None
+    assert found.state == state
+
+
+def test_completed_run_is_not_supervised_again(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "supervise", lambda _folder: 1)
+    write(run.events_file, [RunFinished(outcome="completed", cause="", seconds=1.0)])
+    assert slurm.supervise_slurm(run.path) == 0
+
+
+def test_run_gets_the_gpus_of_all_nodes(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
+    gpus = [
+        Gpu(uuid=f"GPU-{uuid}", name="H200", nvml_index=number, cuda_index=index, lost=uuid == "lost")
+        for number, (uuid, index) in enumerate((("b", 1), ("a", 0), ("none", None), ("lost", 2)))
+    ]
+    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok", "No driver."), cpu=cpu, gpus=tuple(gpus))
+    (tmp_path / "state").write_bytes(ENCODE.encode(msgspec.structs.replace(state, gpus=(gpus[1],))))
+    for name, script in (("scontrol", "printf 'n1\\nn2\\n'"), ("srun", f"exec cat {tmp_path}/state")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setattr(slurm, "snapshot", lambda: state)
+    monkeypatch.setattr(slurm, "job_problems", lambda *_: [])
+    job = Job.from_fields(strategy="ddp", devices=("GPU-x",))
+    save_job(job, run.job_file)
+    assert slurm.supervise_slurm(run.path) == 0
+    resolved = run.job()
+    assert resolved is not None
+    assert resolved.parallel.devices == ("GPU-a", "GPU-b", f"{SLURM}n1:GPU-a")
 
 
 @pytest.mark.parametrize(("job_id", "node"), [("", "n2"), ("12", ""), ("12a", "n2")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,12 +17,15 @@ import pytest
 from engine.checks.node_checks import versions
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.hosts import Host, put_host
-from engine.contract.nodes import ConnectionTest, FetchProgress, NodeFacts
+from engine.contract.job import Job
+from engine.contract.nodes import ConnectionTest, FetchProgress, NodeFacts, RunFile
 from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
 from engine.machines import fetch as fetch_module
 from engine.machines import host_checks, probe
 from engine.machines.host_checks import MIN_FREE_BYTES, CheckedHost, check_connections, check_hosts
+from engine.machines.install import FOLDER, InstallFailed, install
+from engine.runs.folder import create_run
 from tests.support.clock import Clock
 
 SetSsh = Callable[[str], None]
@@ -70,7 +74,7 @@ def test_warnings_about_a_machine(
     assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --facts --address 10.0.0.8\n")
 
 
-def test_machine_without_facts_has_a_reason(set_ssh: SetSsh) -> None:
+def test_machine_without_facts_has_a_reason(set_ssh: SetSsh, monkeypatch: pytest.MonkeyPatch) -> None:
     set_ssh('echo "node1: Permission denied (publickey)." >&2; exit 255')
     (checked,) = check_hosts([Host(name="node1")])
     (problem,) = checked.problems
@@ -78,6 +82,13 @@ def test_machine_without_facts_has_a_reason(set_ssh: SetSsh) -> None:
     assert problem.message.startswith("node1 ")
     set_ssh("exit 127")
     assert "Footplate was not found on node1" in check_hosts([Host(name="node1")])[0].problems[0].message
+    set_ssh("exec sleep 60")
+    monkeypatch.setattr(host_checks, "_TIMEOUT_S", 0.2)
+    (checked,) = check_hosts([Host(name="node1")])
+    assert checked.problems[0].message == "node1 has not answered within 0 s."
+    monkeypatch.setenv("PATH", "/nowhere")
+    (checked,) = check_hosts([Host(name="node1")])
+    assert checked.problems[0].message == "node1 can't be checked: No such file or directory."
 
 
 def run_fetch(
@@ -119,6 +130,65 @@ def test_file_that_is_not_fetched_has_a_reason(
     ):
         (result,) = run_fetch(monkeypatch, capfd, machine, path)
         assert result.problem.startswith(reason)
+
+
+def test_listed_files_are_those_that_can_be_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    run = create_run(Job())
+    run.checkpoints.mkdir(exist_ok=True)
+    for name in ("checkpoints/last.pt", "checkpoints/.last.pt", "worker-0.log", "worker-0-traceback.txt", "job.txt"):
+        (run.path / name).write_text(name)
+    assert fetch_module.list_files(run.run_id) == 0
+    listed = [msgspec.json.decode(line, type=RunFile) for line in capsys.readouterr().out.splitlines()]
+    assert listed == [
+        RunFile(run_id=run.run_id, path=name, size_bytes=len(name))
+        for name in ("checkpoints/last.pt", "worker-0.log", "worker-0-traceback.txt")
+    ]
+    assert (fetch_module.list_files("nothing"), fetch_module.send_files("nothing")) == (1, 1)
+    assert capsys.readouterr() == ("", "There is no run “nothing”.\n")
+
+
+PYTHON = """#!/bin/sh
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\necho "$@" > "$HOME/words"; cp "$6" "$HOME/installed"\\n' > "$3/bin/python"
+chmod 700 "$3/bin/python"
+"""
+
+
+def test_wheel_is_installed_on_another_machine(set_ssh: SetSsh, tmp_path: Path) -> None:
+    set_ssh(f'while [ "$1" != node1 ]; do shift; done; shift; export HOME={tmp_path}; exec sh -c "$*"')
+    (tmp_path / "bin/python3").write_text(PYTHON)
+    (tmp_path / "bin/python3").chmod(0o700)
+    wheel = tmp_path / "footplate-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"content")
+    install(Host(name="node1"), wheel)
+    folder = tmp_path / FOLDER
+    copied = folder.parent / wheel.name
+    assert (tmp_path / "words").read_text() == f"-m pip install --quiet --upgrade {copied}\n"
+    assert (tmp_path / "installed").read_bytes() == b"content"
+    assert os.listdir(folder.parent) == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("script", "wheel", "reason"),
+    [
+        ("", "other-1.0.whl", "is not a wheel of Footplate"),
+        ("", "footplate-2.0.whl", "can't be read: No such file or directory"),
+        ("echo first >&2; echo no space >&2; exit 1", "footplate-1.0.whl", "installed on node1: no space."),
+        ("exit 1", "footplate-1.0.whl", "installed on node1: no reason given."),
+        (
+            "echo 'node1: Permission denied (publickey).' >&2; exit 255",
+            "footplate-1.0.whl",
+            "installed on node1: node1 ",
+        ),
+    ],
+)
+def test_failed_installation_has_a_reason(
+    set_ssh: SetSsh, tmp_path: Path, script: str, wheel: str, reason: str
+) -> None:
+    set_ssh(script)
+    (tmp_path / "footplate-1.0.whl").touch()
+    with pytest.raises(InstallFailed, match=re.escape(reason)):
+        install(Host(name="node1"), tmp_path / wheel)
 
 
 def read_facts(capfd: pytest.CaptureFixture[str], dataset: str, address: str) -> NodeFacts:

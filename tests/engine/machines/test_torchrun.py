@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +14,17 @@ import msgspec
 import pytest
 
 from engine.contract.command import torchrun_lines
+from engine.contract.events import Failed, LogLine, RunFinished
 from engine.contract.job import Job, job_from_values
+from engine.contract.protocol import ENCODE
 from engine.contract.worker import BY_ENVIRONMENT, WorkerSpec
 from engine.machines import torchrun
-from engine.system import linux, paths
+from engine.runs.folder import RunFolder
+from engine.runs.index import list_runs
+from engine.system import linux, paths, stdio
 from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training
+from tests.gui.sources.written_runs import write
+from tests.support.specs import make_worker_spec
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
 
@@ -91,17 +99,20 @@ def test_unusable_torchrun_is_refused(
 
 
 def test_first_process_of_another_machine_starts_the_others(
-    monkeypatch: pytest.MonkeyPatch, separate_home: Path
+    monkeypatch: pytest.MonkeyPatch, separate_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs: list[WorkerSpec] = []
 
-    def run_worker(spec: WorkerSpec, *_: object) -> int:
+    def run_worker(spec: WorkerSpec, _worker: str, channel: socket.socket) -> int:
         specs.append(spec)
-        return 0
+        for event in (LogLine(text="shown elsewhere"), Failed(cause="It broke.", rank=spec.rank)):
+            channel.sendall(ENCODE.encode(event) + b"\n")
+        return spec.rank
 
+    bound: list[str] = []
     monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(torchrun, "bind_collectives", lambda _address: None)
+    monkeypatch.setattr(torchrun, "bind_collectives", bound.append)
     monkeypatch.setattr(torchrun, "usable_cores", lambda: 8)
     monkeypatch.setattr(torchrun, "worker_environment", lambda _spec: {})
     monkeypatch.setattr(torchrun, "run_worker", run_worker)
@@ -111,10 +122,39 @@ def test_first_process_of_another_machine_starts_the_others(
     for rank, local_rank in ((2, 0), (3, 1)):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-        assert torchrun.main([JOB_TEXT]) == 0
+        assert torchrun.main([JOB_TEXT]) == rank
+        assert capsys.readouterr().err == f"Rank {rank}: It broke.\n"
+    assert bound == ["127.0.0.1"] * 2
     found = [(spec.rank, spec.world_size, spec.threads, spec.rendezvous) for spec in specs]
     assert found == [(2, 4, 4, BY_ENVIRONMENT), (3, 4, 4, BY_ENVIRONMENT)]
     assert not [*separate_home.glob("nodes/*"), *paths.runtime_folder().glob(f"torchrun-{os.getppid()}-*")]
+
+
+def test_rank_0_supervises_and_reports_the_outcome(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs: list[WorkerSpec] = []
+
+    def supervise(folder: Path, distribute: Callable[[list[WorkerSpec]], list[WorkerSpec]]) -> int:
+        job = RunFolder(folder).job()
+        assert job is not None
+        specs.extend(distribute([make_worker_spec(job, rank=rank, rendezvous="file") for rank in (0, 1)]))
+        write(RunFolder(folder).events_file, [RunFinished(outcome="failed", cause="It broke.", seconds=1.0)])
+        return 3
+
+    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
+    monkeypatch.setattr(stdio, "redirect_output", lambda _path: None)
+    monkeypatch.setattr(torchrun, "supervise", supervise)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4 | {"WORLD_SIZE": 2}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    assert torchrun.main(['{"strategy": "ddp", "devices": ["cpu", "cpu"]}']) == 3
+    (run,) = list_runs()
+    assert capsys.readouterr().err == f"Run {run.run_id} in {run.path}\n"
+    assert [(spec.rank, spec.rendezvous) for spec in specs] == [(0, "file")]
+    (file,) = paths.runtime_folder().glob(f"torchrun-{os.getppid()}-*-1.json")
+    assert msgspec.json.decode(file.read_bytes(), type=WorkerSpec).rendezvous == "file"
+    file.unlink()
 
 
 @pytest.mark.long

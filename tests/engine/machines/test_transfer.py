@@ -302,6 +302,28 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     connected.close()
 
 
+def test_exit_status_has_only_the_errors_of_this_command(tmp_path: Path) -> None:
+    (tmp_path / "link.log").write_text("earlier\n")
+    connected = ConnectedLink(tmp_path, ["sh", "-c", "echo later >&2; exit 3"])
+    wait_until(connected.poll, "the end of the link", 20)
+    assert (connected.link.exit_status(), connected.ends) == ((3, "later\n"), [""])
+    assert (tmp_path / "link.log").read_text() == "earlier\nlater\n"
+    connected.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout_s", "is_done"),
+    [("cat; head -c 1000000 /dev/zero; touch done", 20.0, True), ("exec sleep 60", 0.1, False)],
+    ids=["writes", "deaf"],
+)
+def test_finish_waits_for_the_command(tmp_path: Path, script: str, timeout_s: float, is_done: bool) -> None:
+    connected = ConnectedLink(tmp_path, ["sh", "-c", f"cd {tmp_path}; {script}"])
+    connected.link.finish(timeout_s)
+    assert (tmp_path / "done").exists() == is_done
+    assert connected.link.exit_status()[0] == (0 if is_done else -signal.SIGKILL)
+    connected.close()
+
+
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "unread"])
 def test_node_ends_after_silence(reads: bool) -> None:
     script = (
