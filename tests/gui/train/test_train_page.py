@@ -75,7 +75,7 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
     with qtbot.assertNotEmitted(tabs.job_chosen), qtbot.waitSignal(tabs.run_closed):
         tabs.close_run(other)
     assert tabs.current_run.run is ended
-    with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]):
+    with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]), qtbot.assertNotEmitted(tabs.run_chosen):
         tabs.close_run(ended)
     assert [tab.title for tab in tabs.runs] == ["working"]
 
