@@ -289,6 +289,9 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
     assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False] * 3
     card.show_report(msgspec.structs.replace(REPORT, classes=()))
     assert not bar.isVisibleTo(filled)
+    card.show_report(DatasetReport(folder="", format=""))
+    assert (card.text(), card.open.isVisibleTo(filled)) == ("No dataset recognized in this folder.", False)
+    card.show_report(msgspec.structs.replace(REPORT, classes=()))
     assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False, True, True]
 
 

@@ -120,7 +120,12 @@ def test_filter_return_key_focuses_the_match(form: JobForm, qtbot: QtBot) -> Non
     with qtbot.waitSignal(found.chosen) as chosen:
         qtbot.keyClick(found.box, Qt.Key.Key_Return)
     assert chosen.args == [found.list_matches()[1]]
-    assert form.window().focusWidget() is form.rows[found.list_matches()[1]].editor.control
+    for key in (Qt.Key.Key_Up, Qt.Key.Key_Up):
+        qtbot.keyClick(found.box, key)
+    with qtbot.waitSignal(found.chosen) as chosen:
+        qtbot.keyClick(found.box, Qt.Key.Key_Return)
+    assert chosen.args == [found.list_matches()[-1]]
+    assert form.window().focusWidget() is form.rows[found.list_matches()[-1]].editor.control
 
 
 def test_filter_reports_no_match(form: JobForm, qtbot: QtBot) -> None:

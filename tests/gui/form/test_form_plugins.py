@@ -104,6 +104,16 @@ def test_prefill_shows_options_of_the_run(job_panel: JobPanel, form: JobForm, ca
     assert form.options.values() == {"width": 16}
 
 
+def test_plugins_that_are_read_during_a_prefill_appear_in_both_forms(
+    job_panel: JobPanel, form: JobForm, catalogue: Catalogue
+) -> None:
+    job_panel.begin_prefill(Prefill("A fork", Job()))
+    job_panel.form.set_catalogue(catalogue)
+    assert "Calibration error" in list_offered(job_panel.form)
+    job_panel.end_prefill()
+    assert "Calibration error" in list_offered(form)
+
+
 @pytest.mark.long
 def test_new_plugins_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot) -> None:
     from engine.system.plugins import fingerprint

@@ -92,6 +92,10 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     assert current(panel) == first
     qtbot.keyClick(panel.search, Qt.Key.Key_Down)
     assert current(panel) == second
+    for _press in range(2):
+        qtbot.keyClick(panel.search, Qt.Key.Key_Up)
+    assert current(panel) == first
+    qtbot.keyClick(panel.search, Qt.Key.Key_Down)
     qtbot.keyClick(panel.search, Qt.Key.Key_Return)
     assert not panel.isVisible()
     assert form.field_value("model") == second
@@ -99,6 +103,8 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     qtbot.keyClick(form.fields.model.line, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
     assert panel.isVisible()
     assert (current(panel), panel.search.text(), panel.model.rowCount()) == (second, "", len(MODELS))
+    table = panel.table
+    assert table.viewport().rect().contains(table.visualRect(table.currentIndex()).center())
     qtbot.keyClick(panel.search, Qt.Key.Key_PageDown)
     below = panel.table.currentIndex().row()
     qtbot.keyClick(panel.search, Qt.Key.Key_PageUp)
