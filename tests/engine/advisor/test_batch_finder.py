@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -133,6 +134,7 @@ def test_finder_tries_sizes_until_memory_is_full(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(batch_finder, "BUDGET_S", 4.0)
     found = find_batch(job, reports.append)
     assert (found.ended_by, [trial.size for trial in found.trials]) == ("time", [8, 32])
+    assert reports[-1].seconds_left == 3.0
 
     fixed = job.with_fields(accumulation=64)  # the first size is too large
     with pytest.raises(RequestError) as caught:
@@ -163,7 +165,7 @@ def test_finder_reports_size_memory_and_speed(job: Job, tmp_path: Path) -> None:
     ("searched", "ended_by", "arguments"),
     [
         (SearchResult({4: Probe(9, {"memory": (1, 2)}, 17), 17: Probe(9, {"memory": (1, 2)}, 17)}, 17, 17), "dataset", "only 17 images"),
-        (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 64: None}, 4, 99, 16), "time", "One of 64 does not fit"),
+        (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 64: None, 128: None}, 4, 99, 16), "time", "One of 64 does not fit"),
         (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 5: None}, 4, 99), "memory", "little room to spare"),
     ],
 )  # fmt: skip
@@ -171,6 +173,20 @@ def test_result_states_end_reason(searched: SearchResult, ended_by: str, argumen
     found = describe_result(searched)
     assert found.ended_by == ended_by
     assert arguments in found.why
+
+
+def test_result_has_the_knee_and_the_memory_closest_to_its_limit() -> None:
+    memory = {"memory of rank 0": (1, 4), "GPU 0 of rank 0": (3, 4), "GPU 1 of rank 1": (5, 8)}
+    trials: dict[int, Probe | None] = {size: Probe(speed, memory, 99) for size, speed in ((4, 8.0), (16, 16.0))}
+    found = describe_result(SearchResult(trials, 16, 99))
+    assert (found.largest, found.knee) == (16, 16)
+    assert found.why.endswith(" Throughput still grows up to there: 16 images/s.")
+    row = found.trials[0]
+    assert (row.size, row.images_per_second) == (4, 8.0)
+    assert (row.limit, row.memory_bytes, row.limit_bytes) == ("GPU 0", 3, 4)
+    found = describe_result(SearchResult(trials | {64: Probe(16.2, memory, 99)}, 64, 99))
+    assert (found.largest, found.knee) == (64, 16)
+    assert re.findall(r"[\d.]*\d", found.why.partition("Beyond")[2]) == ["16", "5", "16", "16", "16", "64"]
 
 
 @pytest.mark.long

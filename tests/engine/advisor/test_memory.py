@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from engine.advisor import memory
-from engine.advisor.memory import MainMemoryLimit
+from engine.advisor.memory import MainMemoryLimit, read_gpu_peaks
 
 V2 = {"memory.max": "1000\n", "memory.current": "600\n", "memory.stat": "anon 300\ninactive_file 250\n"}
 V1 = {
@@ -35,6 +36,13 @@ def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> N
         assert list(peaks) == names
     assert used_bytes + (60 << 20) < peaks["memory"][0] < peaks["address space"][0]
     assert [limit for _, limit in peaks.values()] == [1 << 50, 1 << 40]
+    assert peaks["memory"][0] == pytest.approx(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, rel=0.01)
+
+
+def test_gpu_peak_is_limited_by_the_memory_of_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"mem_get_info": (5, 12), "memory_reserved": 3, "max_memory_reserved": 4}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _device, value=value: value)
+    assert read_gpu_peaks([torch.device("cuda", 1)]) == {"GPU 1": (4, 5 + 3)}
 
 
 @pytest.mark.parametrize(

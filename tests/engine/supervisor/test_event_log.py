@@ -261,7 +261,10 @@ def test_check_file_reports_damage_once(
     monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
     write_log(path, 3)
     log = EventLog(path)
+    assert log.check_file() is None
     damage(path)
+    assert log.check_file() is None, "it is too early"
+    clock.now += RETRY_S
     warning = log.check_file()
     assert warning is not None
     assert (warning.code, warning.message) == (code, log.damage)

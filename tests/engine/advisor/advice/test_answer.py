@@ -209,11 +209,27 @@ def test_trial_sets_state_of_contender(
 
 
 def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def too_slow(*_args: object, **_options: object) -> None:
+    jobs: list[Job] = []
+
+    def too_slow(job: Job, *_args: object, **_options: object) -> None:
+        jobs.append(job)
         raise TimeoutError
 
     monkeypatch.setattr(trials, "run_workers", too_slow)
-    assert trials.measure_footprint(JOB, tmp_path, 0.1) is None
+    assert trials.measure_footprint(ON_GPUS, tmp_path, 0.1) is None
+    assert (jobs[0].resolved_strategy, jobs[0].parallel.devices) == ("single", ("GPU-0",))
+
+
+def test_rehearsal_leaves_choices_of_a_run_open(
+    state: AdviceState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs: list[Job] = []
+    monkeypatch.setattr(trials, "_run_trial", lambda job, *_arguments: jobs.append(job))
+    contender = state.queue[0]
+    assert trials.rehearse(contender, 0.5, tmp_path, 7.0) is None
+    chosen = ("memory_format", "cpu_threads", "predictions")
+    assert [jobs[0].value(name) for name in chosen] == [contender.setup.job.value(name) for name in chosen]
+    assert jobs[0].data.picture_cache == "memory"
 
 
 @pytest.mark.parametrize(

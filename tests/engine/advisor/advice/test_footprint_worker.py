@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from engine.advisor.advice.footprint_worker import _measure_saved_bytes
-from engine.advisor.advice.trial_files import Footprint
+from engine.advisor.advice.footprint_worker import _measure_activations, _measure_bf16_fraction, _measure_saved_bytes
+from engine.advisor.advice.trial_files import Activations, Footprint
 from engine.advisor.advice.trials import measure_footprint
 from engine.contract.job import Job
 from engine.processes import worker_process
@@ -44,3 +44,16 @@ def test_footprint_has_sizes_and_available_memory(
 )
 def test_saved_bytes_are_those_of_new_tensors(model: nn.Module, expected: tuple[int, int]) -> None:
     assert _measure_saved_bytes(model, Job.from_fields(precision="fp32"), (2, 4)) == expected
+
+
+def test_activations_are_divided_into_those_of_an_image_and_fixed_ones() -> None:
+    job = Job.from_fields(precision="fp32")
+    normalized = nn.Sequential(
+        nn.Linear(4, 3), nn.BatchNorm1d(3)
+    ).eval()  # with a mean and a deviation for each channel
+    assert _measure_activations(normalized, job, (4,)) == Activations(fixed=2 * 3 * 4, per_image=3 * 4, largest=3 * 4)
+    assert normalized.training
+    assert _measure_activations(nn.ModuleList(), job, (4,)) is None
+    model = nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 5), nn.Tanh())
+    assert 0.5 <= _measure_bf16_fraction(model, job, (4,), _measure_activations(model, job, (4,))) < 1
+    assert _measure_bf16_fraction(model, job, (4,), None) == 1

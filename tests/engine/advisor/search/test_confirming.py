@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from engine.advisor.search import confirming
 from engine.advisor.search.budget import estimate_seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
 from tests.support.made_searches import SECONDS, TOP1, make_search_config
+from tests.support.searches import make_small_search
 
 JOB_SETTINGS = {"learning_rate": 0.01}
 
@@ -94,3 +98,21 @@ def test_seconds_left_counts_repeats_as_full_trainings() -> None:
         estimate_seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, are_originals_done=True)
         == 2.5 * 20.0 / 2
     )
+
+
+@pytest.mark.parametrize(
+    ("limits", "left_s"),
+    [
+        ({"trials": 4}, 600 / 1.5 * 2.5),
+        ({"epochs": 20}, 600 / 6 * 14),
+        ({"hours": 0.5}, 1200),
+        ({"trials": 4, "hours": 0.5, "epochs": 20}, 1000),
+        ({"trials": 4, "hours": 0.1}, 0),
+    ],
+)
+def test_seconds_left_end_at_the_first_limit(limits: dict[str, float], left_s: float) -> None:
+    row = TrialRow(number=0, run_id="", state="completed", params={}, values=(0.5,), epoch=4, epochs=4)
+    rows = [row, msgspec.structs.replace(row, number=1, state="running", epoch=2)]
+    search = msgspec.structs.replace(make_small_search(), budget=Budget(**limits))  # type: ignore[arg-type]
+    left = estimate_seconds_left(search, rows, [], worked_s=600, repeat_count=0, are_originals_done=False)
+    assert left == left_s

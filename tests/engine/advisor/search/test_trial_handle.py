@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from engine.advisor.search import trial_handle
 from engine.advisor.search.trial_handle import TrialHandle
 from engine.contract.events import AnyEvent, Failed, PhaseChanged, RunFinished, RunStarted, Validation, Waiting
+from engine.contract.protocol import Command, Pause, Stop
 from engine.contract.search import Search, Trial, TrialRow
 from engine.runs.folder import RunFolder, create_run
 from tests.gui.sources.written_runs import append_events, make_plan, supervise_here
+from tests.support.clock import Clock
 from tests.support.searches import make_small_job, make_small_search
 
 
@@ -101,6 +104,32 @@ def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
     assert (handle.row.state, handle.devices) == ("running" if restarts else "failed", devices)
     assert job is not None
     assert job.parallel.devices == devices
+
+
+def test_command_is_sent_once_per_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, run = make_handle(make_small_search(), TWO_EPOCHS)
+    clock, sent = Clock(100.0), list[Command]()
+
+    def send(_run: RunFolder, command: Command) -> None:
+        sent.append(command)
+        if len(sent) == 1:
+            raise ConnectionRefusedError
+
+    monkeypatch.setattr(trial_handle, "send", send)
+    monkeypatch.setattr(trial_handle, "time", clock)
+    for _ in range(2):
+        handle.send(Pause())
+    assert len(sent) == 1, "it is too early for another attempt"
+    for command in (Pause(), Pause(), Stop()):
+        clock.now += 3.0
+        handle.send(command)
+    assert sent == [Pause(), Pause(), Stop()]
+    append_events(run, RunFinished(outcome="paused"))
+    handle.poll()
+    handle.resume(("cpu",), lambda run: None)
+    clock.now += 3.0
+    handle.send(Stop())
+    assert sent[3:] == [Stop()]
 
 
 def test_trial_that_cannot_be_resumed_has_failed() -> None:
