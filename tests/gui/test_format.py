@@ -83,6 +83,7 @@ def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert window_format.format_time_or_date(NOON) == time.strftime("%d.%m.%y", time.localtime(NOON))
     with pytest.raises(ZeroDivisionError), window_format.as_in_files():
         1 / 0  # noqa: B018
+    assert window_format.localized(0.5, 1) == "0,5"
     # The formats for files and terminals don't change.
     assert plain.counted(3000, "run") == "3,000 runs"
     assert [plain.counted(count, "class") for count in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]

@@ -52,7 +52,7 @@ def test_trial_runs_command_with_sample_values(notifications: RunNotifications, 
     with qtbot.waitSignal(notifications.delivery.done):
         notifications.test.click()
         assert not notifications.test.isEnabled()
-    assert "ended of night shift, top1=0.941" in notifications.result()
+    assert "ended of night shift, top1=0.941" in join_visible_texts(notifications)
     qtbot.waitUntil(notifications.test.isEnabled)
 
 

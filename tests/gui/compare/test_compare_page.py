@@ -53,7 +53,7 @@ def count_points(page: ComparePage, plot: str) -> dict[str, int]:
     return {key: len(line.x) for key, line in page.curves.plots[plot]._lines.items()}
 
 
-def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
+def test_compare_page_overlays_curves(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     runs = (make_run(40), make_run(60), make_run(20))
     page = show(*runs, runs[0])
     assert page.run_ids == [run.run_id for run in runs]
@@ -68,6 +68,9 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     for key in ("images_per_second", "learning_rate"):
         page.curves.plots[key].redraw()
         assert get_vertical_range(page.curves.plots[key])[0] <= 0
+    for width, columns in ((500, 1), (1000, 2), (2200, 3)):
+        page.resize(width, 800)
+        qtbot.waitUntil(lambda count=columns: len({plot.x() for plot in page.curves.ordered_plots}) == count)
     assert count_points(page, "loss") == {"1": 40, "2": 60, "3": 20}
     assert count_points(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)
@@ -169,7 +172,7 @@ def add_metric(event: AnyEvent) -> None:
         event.measures = {**event.measures, "extra": 0.5}
 
 
-def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
+def test_compare_page_replaces_runs(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     page = show(make_run(40, change=add_metric), make_run(60))
     extra = page.curves.plots["validation/extra"]
     assert extra in page.curves.ordered_plots
@@ -177,6 +180,12 @@ def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
     assert count_points(page, "loss") == {"1": 30}
     assert list(page.legend.boxes) == [0]
     assert extra not in page.curves.ordered_plots
+
+    def are_in_order() -> bool:
+        places = [(plot.y(), plot.x()) for plot in page.curves.ordered_plots]
+        return places == sorted({*places})
+
+    qtbot.waitUntil(are_in_order)
 
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:

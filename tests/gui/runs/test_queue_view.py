@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QIcon, QImage
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
@@ -20,6 +21,7 @@ from gui.runs.page import RunsPage
 from gui.runs.queue_view import COLUMNS
 from gui.sources.run_queue import take_out
 from gui.style import theme
+from gui.style.icons import icon
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
 from tests.engine.supervisor.supervised import Start
 from tests.gui.runs.conftest import Refresh
@@ -180,12 +182,20 @@ def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
     assert queue_page.queue.table.hasFocus()
 
 
+def draw(icon: QIcon) -> QImage:
+    return icon.pixmap(16, 16).toImage()
+
+
 def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> None:
     choose(queue_page, 0)
     button = queue_page.queue.buttons["hold"]
     assert (button.text(), button.accessibleName()) == ("Hold", "Hold: one")
     qtbot.keyClick(queue_page.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
+    cells = [queue_page.queue.model.index(row, 0) for row in (0, 1)]
+    icons = [draw(cell.data(Qt.ItemDataRole.DecorationRole)) for cell in cells]
+    assert icons == [draw(icon("pause", "text")), draw(icon("clock", "accent"))]
+    assert cells[0].siblingAtColumn(1).data(Qt.ItemDataRole.ToolTipRole) == "one"
     assert [ticket.held for ticket in list_waiting()] == [True, False, False]
     button.click()
     qtbot.waitUntil(lambda: button.text() == "Hold")
@@ -245,6 +255,7 @@ def test_queue_failed_removal_keeps_bar_of_another_run(
     for row in (0, 1):
         choose(queue_page, row)
         queue_page.queue.buttons["remove"].click()
+        assert "Removing" in queue_page.queue.removal.text()
     qtbot.waitUntil(queue_page.queue.removal.yes.isVisible)
     with qtbot.waitSignal(queue_page.queue.message):
         release.set()
