@@ -230,11 +230,12 @@ class _CachedSearch:
 class _PollResult(NamedTuple):
     """Result of a poll: all rows and, if changed, the opened search's data or why it can't be shown.
 
-    `version` is a value that changes with the opened search.
+    `version` is a value that changes with the opened search, and `previous_version` the one that the poll began with.
     """
 
     lines: list[SearchLine]
     opened: str
+    previous_version: tuple[object, ...]
     version: tuple[object, ...]
     data_or_reason: SearchData | str | None
 
@@ -290,12 +291,12 @@ class Searches(QObject):
     def _on_read(self, read: _PollResult) -> None:
         """Emit the list, and the opened search if it has changed.
 
-        The opened search is left out if another one has been opened since the poll began.
+        The opened search is left out if it, or another one, has been opened since the poll began.
         """
         if self._closed:
             return
         self.listed.emit(read.lines)
-        if read.opened == self._opened:
+        if (read.opened, read.previous_version) == (self._opened, self._version):
             self._version = read.version
             if isinstance(read.data_or_reason, str):
                 self.lost.emit(read.data_or_reason)
@@ -315,7 +316,7 @@ class Searches(QObject):
         elif opened:
             new_version = ("gone",)
         data_or_reason = _get_data_or_reason(opened, line) if new_version != version else None
-        return _PollResult(lines, opened, new_version, data_or_reason)
+        return _PollResult(lines, opened, version, new_version, data_or_reason)
 
     def _read_search(self, folder: SearchFolder) -> _CachedSearch:
         """Return the content of a search, from the cache if its files haven't changed."""

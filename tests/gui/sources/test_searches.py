@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
+from pytestqt.qtbot import QtBot
 
-from engine.contract.search import Choices, Dimension, Goal, Range, TrialRow
+from engine.contract.search import Choices, Dimension, DriverFile, Goal, Range, TrialRow
+from engine.runs.folder import process_start
 from engine.runs.searches import SearchFolder
-from gui.sources.searches import SearchData, format_field_value, format_goal_value, to_search_data
-from tests.support.made_searches import SECONDS, TOP1, make_search_config, make_state
+from gui.sources.searches import (
+    SearchData,
+    Searches,
+    SearchLine,
+    field_label,
+    format_field_value,
+    format_goal_value,
+    to_search_data,
+)
+from gui.titles import strategy_title
+from tests.support.made_searches import SECONDS, TOP1, make_search, make_search_config, make_state
 
 COUNT = Goal(measure="parameters", title="Parameters", higher_is_better=False)
 LOSS = Goal(measure="loss", title="Validation loss", higher_is_better=False)
@@ -72,12 +87,17 @@ def test_curves_of_trials_are_separate_and_by_state() -> None:
 
 def test_best_of_a_front_follows_the_first_goal() -> None:
     trials = (trial(0, 0.5, 9.0), trial(1, 0.75, 10.0), trial(2, 0.9, 11.0), trial(3, None, 1.0))
-    best = make_search_data(*trials, goals=2, best=None, front=(0, 1, 3)).best
-    assert best is not None
-    assert best.number == 1
+    data = make_search_data(*trials, goals=2, best=None, front=(0, 1, 3))
+    assert data.best is not None
+    assert data.best.number == 1
+    fastest = replace(data, search=structs.replace(data.search, goals=(SECONDS, TOP1))).best
+    assert fastest is not None
+    assert fastest.number == 0
     alone = trial(4, 0.5)
     assert make_search_data(alone, best=4).best is alone
-    assert not make_search_data(alone).has_repetitions
+    single = make_search_data(alone)
+    assert not single.has_repetitions
+    assert replace(single, search=structs.replace(single.search, confirm=1)).has_repetitions
     assert make_search_data(trial(0, 0.5, confirmed=(0.5,))).has_repetitions
 
 
@@ -86,6 +106,7 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
     [
         (TOP1, 0.875, "87.5%"),
         (TOP1, None, "–"),
+        (LOSS, math.nan, "–"),
         (SECONDS, 90.0, "1:30 min"),
         (COUNT, 1_250_000.0, "1.25 M"),
         (LOSS, 0.25, "0.2500"),
@@ -96,5 +117,61 @@ def test_goal_words_have_units(goal: Goal, value: float | None, text: str) -> No
 
 
 def test_value_words_name_titles_and_empty_values() -> None:
-    values = {"momentum": 0.0, "nesterov": False, "milestones": (30, 60), "model": "resnet50", "clip_norm": None}
-    assert [format_field_value(*each) for each in values.items()] == ["0", "off", "30, 60", "ResNet-50", "none"]
+    values = {
+        "momentum": 0.0, "nesterov": False, "ema": True, "milestones": (30, 60), "model": "resnet50", "clip_norm": None,
+        "strategy": "ddp", "optimizer": "sgd", "learning_rate": 0.012345, "seed": 7, "pretrained": "",
+    }  # fmt: skip
+    assert [format_field_value(*each) for each in values.items()] == [
+        "0", "off", "on", "30, 60", "ResNet-50", "none", strategy_title("ddp"), "SGD", "0.0123", "7", "none",
+    ]  # fmt: skip
+    assert [field_label(name) for name in ("momentum", "new", "options.new")] == ["Momentum", "new", "new"]
+
+
+def test_searches_follow_their_files_until_closed(qtbot: QtBot) -> None:
+    folders = [make_search(name, 3) for name in "ab"]
+    for folder, changed in zip(folders, (2000, 1000), strict=True):
+        os.utime(folder.path / "search.json", (changed - 10, changed - 10))
+        os.utime(folder.state_file, (changed, changed))
+    source = Searches()
+    listed: list[list[SearchLine]] = []
+    shown: list[object] = []
+    source.listed.connect(listed.append)
+    source.loaded.connect(lambda data: shown.append((data.folder.name, len(data.trials))))
+    source.lost.connect(shown.append)
+
+    def read() -> list[object]:
+        source.close()
+        shown.clear()
+        with qtbot.waitSignal(source.listed):
+            source.start()
+        source.stop()
+        return [*shown]
+
+    assert read() == []
+    assert [(line.name, line.changed) for line in listed[-1]] == [("a", 2000), ("b", 1000)]
+    source.open("a")
+    source.open("b")
+    qtbot.waitUntil(lambda: shown == [("b", 3)])
+    assert read() == []
+    source.open("b")
+    assert read() == [("b", 3)], "opening it again shows it again"
+    state_file = folders[1].state_file
+    state_file.write_text("{")
+    assert read() == [("b", 3)], "its last state stays"
+    folders[1].save_state(make_state(4))
+    assert read() == [("b", 4)]
+    folders[1].save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
+    assert (read(), listed[-1][0].status) == ([("b", 4)], "running")
+    (folders[1].path / "search.json").write_text("{")
+    (text,) = read()
+    assert "is damaged" in str(text)
+    shutil.rmtree(folders[1].path)
+    assert (read(), read()) == (["The folder of the search “b” is gone."], [])
+    source.open("c")
+    assert read() == ["The folder of the search “c” is gone."]
+    source.open("")
+    assert read() == []
+    listed.clear()
+    source.refresh()
+    source.close()
+    assert listed == []

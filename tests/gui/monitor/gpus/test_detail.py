@@ -128,14 +128,17 @@ def test_detail_tables(watching: Watching) -> None:
     process = GpuProcess(
         pid=4711, user="anna", name="python", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB
     )
-    gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
+    bare = GpuProcess(pid=12, name="Xorg", kind="graphics")
+    gpu = full_gpu(processes=(process, bare), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
     open_detail(watching, gpu)
     detail = watching.page.gpus.detail
     assert detail.links.texts()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
     assert detail.links.texts()[1][1] == "not active"
     assert [row[0] for row in detail.xids.texts()] == [clock(START - 5), clock(START - 60)]
     assert detail.xids.texts()[0][1] == "Xid 79: the GPU has fallen off the bus"
-    assert detail.processes.texts() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
+    assert detail.processes.texts() == [
+        ["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"], ["12", "", "Xorg", "Graphics", "", ""],
+    ]  # fmt: skip
     assert detail.instances.isHidden()
     watching.deliver(msgspec.structs.replace(gpu, xids=gpu.xids[:1], nvlinks=()), at=1)
     assert ([row[0] for row in detail.xids.texts()], detail.links.texts()) == ([clock(START - 60)], [])
@@ -163,6 +166,9 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
     ]
     watching.page.show_gpu("MIG-0")
     assert "MIG profile 1g.18gb" in read_descriptions(watching)["Identity"]
+    watching.deliver(parent, *instances, full_gpu(1), at=1)
+    watching.page.show_gpu(full_gpu(1).uuid)
+    assert watching.page.gpus.detail.instances.isHidden()
 
 
 def test_detail_refreshes(watching: Watching) -> None:

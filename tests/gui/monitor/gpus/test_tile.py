@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, Pcie
+from engine.gpus.quantities import BY_ID
 from gui.format import clock, energy
 from gui.monitor.gpus.gpu_fields import line_scale, list_graph_quantities, list_tile_figures, make_current_reader
 from gui.monitor.gpus.tiles import Tile
@@ -60,8 +61,29 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
     }  # fmt: skip
     assert expected.items() <= figures(tile).items()
     assert "Power 512 of 700 W" in tile.accessibleDescription()
-    (temperature,) = (figure for figure in tile.figures.figures if figure.id == "temperature_c")
-    assert all(f"{limit} °C" in temperature.meaning for limit in (87, 92))
+    colors = {figure.id: figure.color() for figure in tile.figures.figures if figure.color is not None}
+    scheme = theme.colors()
+    assert colors == {
+        "utilization_percent": theme.device_color(tile.key), "memory_used_bytes": scheme.text, "power_w": scheme.muted,
+        "temperature_c": scheme.error,
+    }  # fmt: skip
+    (memory,) = (figure for figure in tile.figures.figures if figure.id == "memory_used_bytes")
+    assert memory.meaning.endswith(" The driver reserves another 0.5 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("slowdown_c", "shutdown_c", "limits"),
+    [
+        (87.0, 92.0, "It slows down at 87 °C and shuts down at 92 °C."),
+        (87.0, None, "It slows down at 87 °C."),
+        (None, 92.0, "It shuts down at 92 °C."),
+        (None, None, ""),
+    ],
+)
+def test_tile_explains_temperature_limits(slowdown_c: float | None, shutdown_c: float | None, limits: str) -> None:
+    gpu = plain_gpu(slowdown_c=slowdown_c, shutdown_c=shutdown_c)
+    found = {each.id: each.meaning for each in list_tile_figures(make_watched_gpu(gpu), make_current_reader(gpu), None)}
+    assert found["temperature_c"] == f"{BY_ID['temperature_c'].meaning} {limits}".strip()
 
 
 @pytest.mark.parametrize(

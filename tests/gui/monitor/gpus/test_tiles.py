@@ -8,10 +8,13 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, GpuProcess, Xid
+from engine.gpus.quantities import BY_ID
 from gui.monitor.gpus.compact import COLUMNS, CompactModel
-from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, choose_column_count
+from gui.monitor.gpus.tiles import GAP, MIN_HEIGHT, MIN_WIDTH, choose_column_count
 from gui.style import theme
+from gui.widgets.column_model import BAR_COLOR
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
+from tests.support.painted import describe_painting
 
 
 def gpus(count: int) -> list[Gpu]:
@@ -22,6 +25,9 @@ def test_columns_for_maximizes_tiles() -> None:
     columns = {count: choose_column_count(count, 1420, 690) for count in (1, 2, 3, 4, 6, 8, 16)}
     assert columns == {1: 1, 2: 1, 3: 2, 4: 2, 6: 2, 8: 3, 16: 4}
     assert choose_column_count(8, MIN_WIDTH - 50, 2000) == 1
+    both = 2 * MIN_WIDTH + GAP
+    assert [choose_column_count(2, both, 2 * MIN_HEIGHT + GAP - missing) for missing in (0, 1)] == [1, 2]
+    assert [choose_column_count(8, both - missing, MIN_HEIGHT) for missing in (0, 1)] == [2, 1]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
@@ -74,6 +80,14 @@ def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
     *texts, state = compact_texts(watching)
     assert texts == ["GPU 0\nNVIDIA H200", "87%", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
     assert "limited by the power limit" in state.lower()
+    widths = [table.columnWidth(column) for column in range(len(COLUMNS))]
+    assert (widths[0], sum(widths)) == (round(0.16 * table.viewport().width()), table.viewport().width())
+    assert "“41.0 of 141.0 GiB”" in describe_painting(table.viewport())
+    watching.page.resize(480, 780)
+    watching.page.grab()
+    painted = describe_painting(table.viewport())
+    assert "“41.0 GiB”" in painted
+    assert "“41.0 of" not in painted
 
 
 def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
@@ -104,8 +118,21 @@ def test_compact_row_warns_by_color(
     assert [color.name() for color in found] == [getattr(theme.colors(), color) for color in colors]
 
 
-def test_compact_row_has_short_texts() -> None:
-    assert [column.short(full_gpu()) for column in COLUMNS] == ["", "", "41.0 GiB", "512 W", "", ""]
+def test_compact_row_has_short_texts_and_bars(styled: QApplication) -> None:
+    gpu = full_gpu()
+    assert [column.short(gpu) for column in COLUMNS] == ["", "", "41.0 GiB", "512 W", "", ""]
+    highest = BY_ID["temperature_c"].highest(gpu)
+    assert [column.filled(gpu) for column in COLUMNS] == [None, 0.87, 41 / 141, 512 / 700, 61 / highest, None]
+    bare = plain_gpu(utilization_percent=None, sm_active_percent=64.0, memory_total_bytes=None, power_limit_w=None)
+    assert [column.filled(bare) for column in COLUMNS[1:4]] == [0.64, None, None]
+    assert [column.text(make_watched_gpu(bare)) for column in COLUMNS[1:4]] == ["64%", "41.0 GiB", "512 W"]
+    assert COLUMNS[1].filled(full_gpu(utilization_percent=0.0)) == 0.0
+    model = CompactModel()
+    for silence, color in (("", theme.device_color(gpu.uuid)), ("no data", theme.colors().muted)):
+        assert model.cell_data(make_watched_gpu(gpu, silence=silence), 1, BAR_COLOR) == color
+    tip = model.cell_data(make_watched_gpu(gpu, run="flowers"), 1, Qt.ItemDataRole.ToolTipRole)
+    assert (tip.splitlines()[0], tip.splitlines()[-1]) == ("NVIDIA H200", "Run flowers")
+    assert model.cell_data(make_watched_gpu(gpu), 1, Qt.ItemDataRole.DecorationRole) is None
 
 
 def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
