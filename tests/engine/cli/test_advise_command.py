@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.job import load_job
+from engine.cli import children, train
+from engine.contract.advice import Advice, Candidate
+from engine.contract.job import Job, load_job
 from engine.runs.folder import list_runs
 from engine.system import paths
 from tests.engine.cli.terminal import footplate, run_in_this_process
@@ -23,6 +25,33 @@ def test_advise_reports_all_problems_but_the_strategy() -> None:
     for flag in ("--batch-size", "--seconds", "--machines", "--network: “fast” is not a network."):
         assert flag in answer.err
     assert "Single device uses one device" not in answer.err
+
+
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_advice_is_saved_only_if_it_fits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fits: bool, flags: list[str]
+) -> None:
+    changes = {"strategy": "ddp", "accumulation": 2}
+    first, second = (
+        Candidate(name="DDP", strategy="ddp", devices=("cpu", "cpu"), changes=each) for each in (changes, {})
+    )
+    advice = Advice(
+        table=(first, second), fits=fits, sentence="So it is.", considered=2, ended_by="settled", confidence=0.95,
+        took_s=4.0, measured_at=0.0, hardware=("CPU",), versions={},
+    )  # fmt: skip
+    monkeypatch.setattr(train, "validate", lambda _options: (Job.from_fields(dataset="/data", epochs=7), []))
+    monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: advice)
+    file = tmp_path / "advised.toml"
+    answer = run_in_this_process("advise", "--save", str(file), *flags)
+    assert answer.code == (0 if fits else 3)
+    assert (f"Written: {file}" in answer.out) == (fits and not flags)
+    assert ("To train with these settings" in answer.out) == (fits and not flags)
+    assert file.exists() == fits
+    if fits:
+        job, _ = load_job(file)
+        assert job is not None
+        assert (job.training.epochs, job.resolved_strategy, job.training.accumulation) == (7, "ddp", 2)
 
 
 @pytest.mark.long

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.cli import children
+from engine.cli import children, train
 from engine.cli.children import ChildFailed
 from engine.cli.finders import draw_curve
 from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError
-from engine.contract.advice import FinderRequest, RatePoint
+from engine.contract.advice import BatchFound, BatchTrial, FinderRequest, RateFound, RatePoint
 from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.contract.problems import Problem
@@ -21,6 +21,31 @@ from engine.system import paths
 from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
+
+
+RATE = RateFound(points=(), suggestion=None, why="It never fell.", remedy="Train longer.", smoothing=0.4, diverged=True)
+BATCH = BatchFound(
+    trials=(BatchTrial(size=8, fits=False),), largest=None, knee=None, why="8 is too much.", remedy="Shrink the images."
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "lines"),
+    [
+        ("find-lr", RATE, ["It never fell.", "Train longer."]),
+        ("find-batch", BATCH, ["8           too much", "8 is too much.", "Shrink the images."]),
+    ],
+)
+def test_finder_without_a_result_fails_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, name: str, found: object, lines: list[str]
+) -> None:
+    jobs = [Job.from_fields(dataset="/data", devices=devices) for devices in (("cpu",), ("node1:cpu",))]
+    monkeypatch.setattr(train, "validate", lambda _options: (jobs.pop(0), []))
+    monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: found)
+    answer = run_in_this_process(name, "/data")
+    assert (answer.code, answer.out.splitlines()[-len(lines) :]) == (FAILED, lines)
+    answer = run_in_this_process(name, "/data")
+    assert (answer.code, "devices of other machines" in answer.err) == (BAD_REQUEST, True)
 
 
 @pytest.mark.long

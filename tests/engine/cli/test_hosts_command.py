@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from engine.cli import hosts as hosts_command
 from engine.cli.main import create_parser
 from engine.cli.terminal import BAD_REQUEST, COMPLETED
 from engine.contract.hosts import Host, hosts, put_host
-from engine.contract.nodes import NodeFacts
+from engine.contract.nodes import DatasetDigest, NodeFacts
 from engine.contract.problems import Problem
 from engine.machines import host_checks
 from engine.machines.host_checks import CheckedHost
 from engine.machines.install import FOLDER, InstallFailed
 
-FACTS = NodeFacts(versions={"torch": "2.9"}, inputs={}, time=0.0, free_bytes=5 << 30, gpus=("GPU-a", "GPU-b"))
+FACTS = NodeFacts(
+    versions={"torch": "2.9", "timm": "1.0"}, inputs={"dataset": DatasetDigest(files=3, size_bytes=2048, names="abcdefghi")},
+    time=0.0, free_bytes=5 << 30, gpus=("GPU-a", "GPU-b"), driver="580.1", address="10.0.0.9",
+)  # fmt: skip
 WRONG = Problem("hosts", "Its torch differs.", "Install the same.")
 
 
@@ -79,7 +83,7 @@ def test_listed_machines_are_checked(
 
     def check(machines: Sequence[Host], dataset: str) -> list[CheckedHost]:
         found.extend((each.name, dataset) for each in machines)
-        return [CheckedHost(each, FACTS, 0.0, []) for each in machines]
+        return [CheckedHost(each, FACTS, -0.5, []) for each in machines]
 
     monkeypatch.setattr(host_checks, "check_hosts", check)
     monkeypatch.setattr(host_checks, "check_connections", lambda _checked: connections)
@@ -87,7 +91,18 @@ def test_listed_machines_are_checked(
         put_host(Host(name=name))
     assert run("check", *arguments) == code
     assert found == [(name, arguments[-1] if "--dataset" in arguments else "") for name in checked]
-    assert ("can train together" in capsys.readouterr().out) == (bool(checked) and not connections)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        line
+        for name in checked
+        for line in (
+            f"{name}: 2 GPUs, driver 580.1; timm 1.0, torch 2.9; 5.0 GiB free; clock -0.5 s; address 10.0.0.9, port 29400",
+            "  dataset: 3 files, 2.0 KiB, digest abcdefgh",
+        )
+    ] + ["These machines can train together."] * (bool(checked) and not connections)
+    assert [line for line in err.splitlines() if "torch" in line] == [
+        f"footplate: {'warning: ' * (problem is WARNING)}{problem.message}" for problem in connections
+    ]
 
 
 def test_footplate_is_installed_before_the_machine_is_added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,5 +121,9 @@ def test_footplate_is_installed_before_the_machine_is_added(monkeypatch: pytest.
     assert run("add", "node1", *flags, "good.whl") == COMPLETED
     assert run("add", "node2", "--folder", "~/env", *flags, "good.whl") == COMPLETED
     assert [each.folder for each in hosts()] == [f"~/{FOLDER}", "~/env"]
-    assert run("remove", "node1") == COMPLETED
+    monkeypatch.setattr("sys.stdin", io.StringIO("\nYes\n"))
+    assert run("add", "node3", "--no-check", "--install", "good.whl") == BAD_REQUEST
+    assert run("add", "node3", "--no-check", "--install", "good.whl") == COMPLETED
+    assert installed == ["node1", "node1", "node2", "node3"]
+    assert [run("remove", name) for name in ("node3", "node1", "node1")] == [COMPLETED, COMPLETED, BAD_REQUEST]
     assert [each.name for each in hosts()] == ["node2"]

@@ -70,6 +70,7 @@ def test_queue_moves_holds_and_releases(enqueue: Enqueue, run_command: RunComman
     assert run_command("queue", "hold", b).out == f"{b} is held until `footplate queue release {b}`.\n"
     rows = run_command("queue").out.splitlines()[1:]
     assert "its release, " in rows[0]
+    assert run_command("queue", "first", b).out == f"{b} is at position 1 of 3, held.\n"
     assert rows[2].endswith(f" and {c}"), "it is not behind the held one"
     assert run_command("queue", "release", b).out == f"{b} is at position 1 of 3.\n"
     assert not any(ticket.held for ticket in list_waiting())

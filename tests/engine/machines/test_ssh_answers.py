@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from engine.checks.node_checks import versions
+from engine.cli import children
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.hosts import Host, put_host
 from engine.contract.job import Job
@@ -189,6 +190,25 @@ def test_failed_installation_has_a_reason(
     (tmp_path / "footplate-1.0.whl").touch()
     with pytest.raises(InstallFailed, match=re.escape(reason)):
         install(Host(name="node1"), tmp_path / wheel)
+
+
+def test_devices_of_another_machine_are_read(set_ssh: SetSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
+    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok"), gpus=(), cpu=cpu)
+    (tmp_path / "state").write_bytes(ENCODE.encode(state))
+    put_host(Host(name="node1"))
+    set_ssh(f'echo "$@" > {tmp_path}/words; exec cat {tmp_path}/state')
+    assert children.read_remote_snapshot("node1") == state
+    assert (tmp_path / "words").read_text().endswith("-- node1 footplate gpus --json\n")
+    monkeypatch.setattr(children, "_ANSWER_S", 0.2)
+    for name, script, reason in (
+        ("node2", "", "node2 is not among your hosts."),
+        ("node1", "exit 127", "Footplate was not found on node1"),
+        ("node1", "exec sleep 60", "node1 has not answered within 0 s."),
+    ):
+        set_ssh(script)
+        with pytest.raises(OSError, match=reason):
+            children.read_remote_snapshot(name)
 
 
 def read_facts(capfd: pytest.CaptureFixture[str], dataset: str, address: str) -> NodeFacts:

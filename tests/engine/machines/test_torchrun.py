@@ -131,7 +131,7 @@ def test_first_process_of_another_machine_starts_the_others(
 
 
 def test_rank_0_supervises_and_reports_the_outcome(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     specs: list[WorkerSpec] = []
 
@@ -150,7 +150,7 @@ def test_rank_0_supervises_and_reports_the_outcome(
         monkeypatch.setenv(name, str(value))
     assert torchrun.main(['{"strategy": "ddp", "devices": ["cpu", "cpu"]}']) == 3
     (run,) = list_runs()
-    assert capsys.readouterr().err == f"Run {run.run_id} in {run.path}\n"
+    assert capfd.readouterr().err == f"Run {run.run_id} in {run.path}\nRun {run.run_id} failed. It broke.\n"
     assert [(spec.rank, spec.rendezvous) for spec in specs] == [(0, "file")]
     (file,) = paths.runtime_folder().glob(f"torchrun-{os.getppid()}-*-1.json")
     assert msgspec.json.decode(file.read_bytes(), type=WorkerSpec).rendezvous == "file"
