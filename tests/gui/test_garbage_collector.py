@@ -70,11 +70,14 @@ def test_signals_interrupt_the_event_loop(styled: QApplication, qtbot: QtBot) ->
     numbers = (signal.SIGINT, signal.SIGTERM)
     handlers, wakeup_fd = [signal.getsignal(number) for number in numbers], signal.set_wakeup_fd(-1)
     parent = QObject()
-    interruptions = Interruptions(parent)
+    interruptions, received = Interruptions(parent), []
+    interruptions.interrupted.connect(lambda: received.append(None))
     try:
         for number in numbers:
             with qtbot.waitSignal(interruptions.interrupted):
                 os.kill(os.getpid(), number)
+        QApplication.processEvents()
+        assert len(received) == 2
     finally:
         signal.set_wakeup_fd(wakeup_fd)
         for number, handler in zip(numbers, handlers, strict=True):
