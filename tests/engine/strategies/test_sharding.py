@@ -101,7 +101,7 @@ def test_collectives_run_on_buckets_of_one_type(mesh: DeviceMesh, monkeypatch: p
     ]
     expected = [tensor + 1 for tensor in tensors]
     gradients.broadcast(tensors, 0, None)
-    assert sizes == [16, 4, 8, 48]
+    assert sizes == [16, 8, 8, 48]
     assert all(map(torch.equal, tensors, expected))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from engine.contract.protocol import (
 )
 from engine.runs.connection import NotRunning, RunConnection
 from engine.supervisor import server
+from engine.supervisor.endpoint import Endpoint
 from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import Start, Supervised, events, messages
 from tests.engine.supervisor.tiny_worker import step_metrics
@@ -206,12 +209,47 @@ def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Pa
 
 
 def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HELLO_S", 0.05)
+    for name in ("HELLO_S", "GOODBYE_S"):
+        monkeypatch.setattr(server, name, 0.05)
     silent, (greeted, _) = served.open_client(), served.connect()
     served.poll_for(0.2)
     assert SERVER_MESSAGE.decode(silent.recv(4096).splitlines()[-1]).__class__ is Goodbye
+    with pytest.raises(BrokenPipeError):
+        silent.send(b"x")
     served.log.append(LogLine(text="still here"))
     served.receive(greeted, lambda data: b"still here" in data)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_clients_are_accepted_once_descriptors_are_free(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(server, "NO_FILE_S", 0.02)
+    client = served.open_client(HELLO)
+    lowest = os.dup(0)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        served.poll_for(0.1)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    served.receive(client, lambda data: b'"welcome"' in data)
+
+
+def test_clients_of_other_users_are_refused(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Endpoint, "admits", lambda _endpoint, _peer: False)
+    assert served.connect()[1] == Goodbye(reason="this run belongs to another user")
+
+
+def test_client_that_only_sends_commands_gets_no_events(served: LocalServer) -> None:
+    (control, _), (reader, _) = served.connect(from_n=COMMANDS_ONLY), served.connect()
+    served.log.append(LogLine(text="news"))
+    served.receive(reader, lambda data: b"news" in data)
+    served.poll_for(0.02)
+    assert control.recv(4096).count(b"\n") == 1
 
 
 def test_commands_after_an_invalid_message_are_ignored(served: LocalServer) -> None:
