@@ -211,7 +211,6 @@ class ModelPanel(QFrame):
         self.move(left, max(screen.top(), min(corner.y(), screen.bottom() - self.height())))
         self.show()
         self._fit()
-        self.table.scrollTo(self.table.currentIndex())
         self.search.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
