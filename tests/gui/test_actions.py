@@ -212,9 +212,11 @@ def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     assert dialog.table.currentRow() > 0
     qtbot.keyClicks(dialog.search, "ctrl+. STOP")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
+    dialog.keys.setKeySequence(QKeySequence("Ctrl+Shift+9"))
     qtbot.keyClick(dialog.search, Qt.Key.Key_Return)
     assert (window.acts.stop.keys, dialog.isVisible()) == (("Ctrl+.",), True)
     for key, target in ((Qt.Key.Key_Tab, dialog.remove), (Qt.Key.Key_Backtab, dialog.table)):
+        dialog.keys.clear()
         dialog.keys.setFocus()
         qtbot.keyClick(dialog.keys, key)
         assert (dialog.focusWidget(), dialog.keys.keySequence().toString()) == (target, "")
