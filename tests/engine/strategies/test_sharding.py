@@ -96,6 +96,7 @@ def test_collectives_run_on_buckets_of_one_type(mesh: DeviceMesh, monkeypatch: p
         torch.arange(2.0),
         torch.zeros(1, 2),
         torch.zeros(1),
+        torch.zeros(1),
         torch.zeros(1).double(),
         torch.zeros(2, 3).double(),
     ]
