@@ -449,9 +449,14 @@ def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: Qt
     qtbot.waitUntil(lambda: not control.visibleRegion().isEmpty())
 
 
-@pytest.mark.parametrize(("typed", "value"), [("99999999", 1_000_000), ("0", 1)])
-def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, value: int, qtbot: QtBot) -> None:
-    row = form.rows["batch_size"]
+@pytest.mark.parametrize(
+    ("field", "typed", "value"),
+    [("batch_size", "99999999", 1_000_000), ("batch_size", "0", 1), ("image_size", "7", 8)],
+)
+def test_impossible_number_is_replaced_with_a_note(
+    form: JobForm, field: str, typed: str, value: int, qtbot: QtBot
+) -> None:
+    row = form.rows[field]
     spin = row.editor.control
     assert isinstance(spin, QSpinBox)
     spin.setFocus()
@@ -460,7 +465,7 @@ def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, va
     qtbot.keyClick(spin, Qt.Key.Key_Return)
     assert row.value() == value
     assert typed in row.note.text()
-    assert ("largest" in row.note.text()) is (value > 1)
+    assert ("largest" in row.note.text()) is (value == 1_000_000)
     row.set_value(32)
     assert row.note.isHidden()
 

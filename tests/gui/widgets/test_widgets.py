@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QColor, QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QToolButton, QWidget
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QContextMenuEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPushButton, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.images import LegendEntry
@@ -187,6 +187,14 @@ def test_wrapping_label_copies_names_as_they_are(label: WrappingLabel, qtbot: Qt
     label.setSelection(9, len(insert_break_points(NAME)))
     qtbot.keyClick(label, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text() == NAME
+    QGuiApplication.clipboard().clear()
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5)))
+    QApplication.sendEvent(label, event)
+    (menu,) = label.findChildren(QMenu)
+    (copy,) = menu.actions()
+    copy.trigger()
+    assert QGuiApplication.clipboard().text() == NAME
+    menu.close()
 
 
 @pytest.mark.parametrize("text", ["", "short words only", "--strategy single"])

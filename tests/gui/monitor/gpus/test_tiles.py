@@ -28,6 +28,7 @@ def test_columns_for_maximizes_tiles() -> None:
     both = 2 * MIN_WIDTH + GAP
     assert [choose_column_count(2, both, 2 * MIN_HEIGHT + GAP - missing) for missing in (0, 1)] == [1, 2]
     assert [choose_column_count(8, both - missing, MIN_HEIGHT) for missing in (0, 1)] == [2, 1]
+    assert choose_column_count(3, 3 * MIN_WIDTH + 2 * GAP, 2 * MIN_HEIGHT + GAP - 1) == 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
