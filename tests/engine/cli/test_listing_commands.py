@@ -198,3 +198,9 @@ def test_main_ignores_a_closed_pipe() -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("facts", "grade"), [({}, "broken"), ({"sum": 2.0}, "limited")])
+def test_error_of_pytorch_is_worse_if_the_cpu_fails(facts: dict[str, object], grade: str) -> None:
+    first = next(iter(doctor.check_pytorch(facts | {"error": "It crashed."})))
+    assert (first.topic, first.grade, first.text) == ("PyTorch", grade, "It crashed.")
