@@ -81,13 +81,14 @@ def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: S
     assert sampler.wait_for(lambda s: s.nvml.status == "ok").gpus[0].sm_clock_mhz is None
 
 
-def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+@pytest.mark.parametrize("line", [b'{"details": 7}', b'{"details"', b"\xff"])
+def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start, line: bytes) -> None:
     nvml_stub.write([make_gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     assert sampler.process.stdin is not None
-    sampler.process.stdin.write(b'{"details": 7}\n')
-    sampler.send_request(SnapshotRequest(activity=False))
-    gpu = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
+    sampler.process.stdin.write(line + b"\n")
+    sampler.send_request(SnapshotRequest(details=False))
+    gpu = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None).gpus[0]
     assert gpu.uuid
 
 

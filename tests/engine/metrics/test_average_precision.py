@@ -17,16 +17,19 @@ from tests.support.coco_reference import CLASSES, Image, compute_precisions, dra
 
 
 def compute_with_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Match boxes and masks together, as for instance segmentation, and return the results of one `kind`."""
     rows, counts = [], np.zeros(CLASSES)
     for image in given:
         true, found, ignored = image["true"], image["found"], image["ignored"]
-        if kind == "bbox":
-            overlaps = compute_box_overlaps(found, true, ignored)
-        else:
-            overlaps = compute_mask_overlaps(draw_ellipses(found), draw_ellipses(true), ignored)
-        rows.append(match_detections(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
+        overlaps = [
+            compute_box_overlaps(found, true, ignored),
+            compute_mask_overlaps(draw_ellipses(found), draw_ellipses(true), ignored),
+        ]
+        rows.append(match_detections(image["classes"], image["scores"], image["true_classes"], ignored, overlaps))
         counts += np.bincount(image["true_classes"][~ignored], minlength=CLASSES)
-    return compute_average_precisions(np.concatenate(rows), counts)
+    matches = np.concatenate(rows)
+    boxes, masks = np.split(matches[:, 2:], 2, axis=1)
+    return compute_average_precisions(np.hstack([matches[:, :2], boxes if kind == "bbox" else masks]), counts)
 
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])

@@ -104,6 +104,10 @@ def test_unsupported_run_lengths_of_kaggle(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("ImageId,EncodedPixels\n" + rows)
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.variant == "rle"
+    for cell in ("", "-1"):
+        rows = "".join(f"{image.name}.png,{cell}\n" for image in TRUTH.images)
+        (tmp_path / "train.csv").write_text("ImageId,EncodedPixels\n" + rows)
+        assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize("name", ["notes.mat", "old.h5", "backup.zip", "a.tfrecord", "b.dcm"])

@@ -74,7 +74,8 @@ def test_suppress_output_restores_the_log_level() -> None:
         logging.disable(logging.DEBUG)
         with suppress_output():
             assert not logging.getLogger("torch").isEnabledFor(logging.CRITICAL)
-            warnings.warn("unused", stacklevel=1)  # would fail this test
+            for category in (UserWarning, FutureWarning, DeprecationWarning):
+                warnings.warn("unused", category, stacklevel=1)  # would fail this test
         assert logging.root.manager.disable == logging.DEBUG
     finally:
         logging.disable(previous)
