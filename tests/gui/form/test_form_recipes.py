@@ -167,6 +167,7 @@ def test_job_without_recipe_is_unchanged(form: JobForm, images: Path, qtbot: QtB
     form.set_report(report())
     assert form.job == job
     assert find_recipe(form, "") >= 0
+    assert form.fields.format_value("recipe") == "None"
     assert mark(form, "Augmentation") == "● 1 changed"
     assert form.rows["mixup"].reset.toolTip() == "Reset to the default"
     assert "No recipe" in form.rows["recipe"].note.text()

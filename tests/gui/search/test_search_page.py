@@ -214,6 +214,7 @@ def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: Q
     qtbot.waitUntil(lambda: plots.height() <= area.viewport().height())
     assert all(each.height() >= 200 for each in plots.plots if each.isVisible())
     area.verticalScrollBar().setValue(0)
+    page.new_button.setFocus()
     plots.picked.emit(4)
     assert page.focusWidget() is view.table
     assert view.table.visibleRegion().boundingRect().height() == view.table.height()
