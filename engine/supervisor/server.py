@@ -292,12 +292,21 @@ class Server:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            self._disconnect(client)
+            self._stop_sending(client)
             return
         if client.is_leaving and not client.buffer:
             self._shut_down_writing(client)
             return
         self._watch_writing(client, is_watched=bool(client.buffer) or self._is_behind(client))
+
+    def _stop_sending(self, client: Client) -> None:
+        """Send nothing more to a client that has closed its end. The commands that it sent before are still received."""
+        if client.is_leaving:
+            self._disconnect(client)
+            return
+        client.buffer.clear()
+        client.commands_only = True
+        self._watch_writing(client, is_watched=False)
 
     def _is_behind(self, client: Client) -> bool:
         """Return True if a client reads events, and the log has some that were not put into its buffer."""

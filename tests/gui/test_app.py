@@ -191,9 +191,10 @@ def test_interrupts_are_not_logged_but_warnings_of_qt_are(
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "KeyboardInterrupt\n"
     assert not reporting_window.message.isVisible()
-    assert not faults.log_file().exists()
     qWarning("odd")
-    assert faults.log_file().read_text().endswith("WARNING Qt: odd\n")
+    log = faults.log_file().read_text()  # Qt may have logged other messages
+    assert log.endswith("WARNING Qt: odd\n")
+    assert "KeyboardInterrupt" not in log
     caplog.clear()
 
 

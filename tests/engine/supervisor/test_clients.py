@@ -252,6 +252,19 @@ def test_client_that_only_sends_commands_gets_no_events(served: LocalServer) -> 
     assert control.recv(4096).count(b"\n") == 1
 
 
+def test_client_that_reads_nothing_more_can_still_send_commands(served: LocalServer) -> None:
+    client = served.open_client()
+    client.shutdown(socket.SHUT_RD)
+    client.sendall(HELLO)
+    served.poll_for(0.02)
+    served.log.append(LogLine(text="news"))
+    client.sendall(ENCODE.encode(Stop()) + b"\n")
+    served.poll_until_true(lambda: served.commands == [Stop()])
+    assert served.server.is_drained
+    client.close()
+    served.poll_for(0.02)
+
+
 def test_commands_after_an_invalid_message_are_ignored(served: LocalServer) -> None:
     client = served.open_client(HELLO + HELLO + ENCODE.encode(Stop()) + b"\n")
     served.receive(client, lambda data: b'"goodbye"' in data)
