@@ -168,7 +168,7 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
                 exit_code, output = run_tests(tree, ["-x", *functions])
             if failed := find_first_failure(output):
                 return f"noticed by {failed}"
-            if exit_code:
+            if exit_code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return f"pytest exited with {exit_code}: {output[-500:]}"
         return "NOT NOTICED"
     finally:

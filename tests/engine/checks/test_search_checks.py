@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.checks.search_checks import USUAL_TRIALS, name_problems, room_problems, validate_search
+from engine.checks.space_checks import field_of
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.contract.search import MAX_REPEATS, Budget, Choices, Range
 from engine.runs.searches import create_search
@@ -32,6 +34,19 @@ def find_search_problems(job: Job | None = None, snapshot: Snapshot | None = Non
     search, problems = validate_search(given, job or make_small_job(), load_catalogue(), machine=snapshot)
     assert (search is None) == bool(problems)
     return problems
+
+
+def test_dimension_can_be_an_option_of_the_chosen_strategy() -> None:
+    catalogue = load_catalogue()
+    bits = msgspec.structs.replace(FIELDS["momentum"], name="bits")
+    strategies = [
+        msgspec.structs.replace(each, options=(bits,) if each.id == "single" else ()) for each in catalogue.strategies
+    ]
+    catalogue = msgspec.structs.replace(catalogue, strategies=tuple(strategies))
+    job = make_small_job(strategy="auto")
+    assert field_of(job, "options.bits", catalogue) is bits
+    assert field_of(job, "options.momentum", catalogue) is None
+    assert field_of(job, "momentum", catalogue) is FIELDS["momentum"]
 
 
 def test_space_values_have_the_fields_types() -> None:

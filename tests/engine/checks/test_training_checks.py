@@ -63,15 +63,18 @@ def test_job_checks_warn_of_compile_without_effect(tmp_path: Path, fields: dict[
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "severities"),
     [
-        {"activation_checkpointing": True},
-        {"strategy": "ddp", "devices": CPUS, "static_graph": True},
+        ({"activation_checkpointing": True}, ["error"]),
+        ({"strategy": "ddp", "devices": CPUS, "static_graph": True}, ["error"]),
+        ({"strategy": "single", "static_graph": True}, []),  # has no effect
     ],
 )
-def test_speed_problems_of_settings_that_cannot_compile(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_speed_problems_of_settings_that_cannot_compile(
+    tmp_path: Path, fields: dict[str, Any], severities: list[str]
+) -> None:
     wrong = [problem for problem in find_problems(tmp_path, compile="on", **fields) if problem.field == "compile"]
-    assert [problem.severity for problem in wrong] == ["error"]
+    assert [problem.severity for problem in wrong] == severities
 
 
 def test_speed_problems_without_a_cpp_compiler(tmp_path: Path, compiler: Path) -> None:

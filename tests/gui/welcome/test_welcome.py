@@ -165,6 +165,10 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     assert window.focusWidget() is welcome.sample
     buttons = (welcome.sample, window.form.train)
     assert [button.objectName() for button in buttons] == ["primary", ""]
+    with qtbot.waitSignal(window.form.changed):
+        window.form.set_field("dataset", "")
+    assert [button.objectName() for button in buttons] == ["primary", ""]
+    window.form.set_field("dataset", str(paths.sample_dataset()))
     started: list[bool] = []
     monkeypatch.setattr(window.form, "start", lambda: started.append(True))
     qtbot.keyClick(welcome.sample, Qt.Key.Key_Return)

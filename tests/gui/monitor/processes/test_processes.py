@@ -344,6 +344,20 @@ def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -
     assert model.rowCount() == 0
 
 
+def test_model_reports_changed_rows(styled: QApplication) -> None:
+    def show(*memory_bytes: int) -> list[tuple[int, int]]:
+        processes = [make_process(pid, memory_used_bytes=size) for pid, size in enumerate(memory_bytes, 5)]
+        changed.clear()
+        model.show_lines(process_rows("", make_snapshot(*processes), [], lambda pid: None))
+        return changed
+
+    model, changed = ProcessModel(), list[tuple[int, int]]()
+    model.dataChanged.connect(lambda first, last: changed.append((first.row(), last.row())))
+    assert show(10, 20, 30, 40) == []
+    assert show(10, 21, 31, 40) == [(1, 2)]
+    assert show(10, 21, 31, 40) == []
+
+
 def test_stale_index_is_empty(styled: QApplication) -> None:
     model = ProcessModel()
     model.show_lines(process_rows("", make_snapshot(make_process(5)), [], lambda pid: None))
