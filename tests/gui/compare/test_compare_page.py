@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import AnyEvent, RunFinished, StepMetrics, Validation, Waiting
+from engine.contract.events import AnyEvent, RunFinished, RunStarted, StepMetrics, Validation, Waiting
 from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
@@ -239,9 +239,15 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     assert [model.index(state, column).data(tip) for column in (0, 1)] == [None, "A cable."]
 
 
+def delay(event: AnyEvent) -> None:
+    """Let a run wait for a minute before its first step, so that times differ from epochs."""
+    if not isinstance(event, RunStarted):
+        event.time += 60
+
+
 def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
     first, second, hidden = (
-        make_run(40, learning_rate=0.1, name="one, and only"),
+        make_run(40, learning_rate=0.1, name="one, and only", change=delay),
         make_run(20, learning_rate=0.2, change=add_metric),
         make_run(20, learning_rate=0.3),
     )
@@ -256,6 +262,7 @@ def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, 
     assert rows[0]["name"] == "one, and only"
     assert [row["step"] for row in rows[:40]] == [str(n) for n in range(1, 41)]
     assert float(rows[39]["epoch"]) == 4
+    assert float(rows[39]["time_s"]) == 64
     assert rows[0]["validation_top1"] == ""
     assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
     assert [row["validation_extra"] for row in rows] == [""] * 64 + ["0.5"] * 4

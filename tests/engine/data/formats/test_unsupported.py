@@ -64,6 +64,7 @@ def test_unsupported_packed_images_are_to_be_unpacked(tmp_path: Path, packed: st
     folder.mkdir()
     if packed == "zip":
         with zipfile.ZipFile(folder / "images.zip", "w") as archive:
+            archive.writestr("README.txt", "Images of apples")
             archive.write(source, "train/a.png")
     else:
         with tarfile.open(folder / "images.tar.gz", "w:gz") as tar:

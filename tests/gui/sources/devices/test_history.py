@@ -100,7 +100,7 @@ def test_history_restores_readings_within_its_retention() -> None:
     past = [
         (time, {UUIDS[0]: {"power_w": time}, "GPU-gone": {"power_w": 1.0}}) for time in (899.0, 901.0, 999.0, 1000.0)
     ]
-    history.restore(past)
+    history.restore([past[0], (900.5, {UUIDS[0]: {}}), *past[1:]])
     known = np.isfinite(history.values(UUIDS[0], "power_w"))
     assert history.times(UUIDS[0])[known].tolist() == [901.0, 999.0, 1000.0]
     assert history.values(UUIDS[0], "power_w")[known].tolist() == [901.0, 999.0, 9.0]
