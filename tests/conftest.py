@@ -134,33 +134,34 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def separate_home(tmp_path: Path) -> Iterator[Path]:
-    """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources.
-
-    The test's `monkeypatch` fixture is created later, and so undone before the search for leaks.
-    """
-    with pytest.MonkeyPatch.context() as patch, use_home(tmp_path, patch) as home:
+    """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources."""
+    with use_home(tmp_path) as home:
         yield home
 
 
 @contextlib.contextmanager
-def use_home(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if the context leaks resources."""
+def use_home(folder: Path) -> Iterator[Path]:
+    """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if the context leaks resources.
+
+    Undo patches of modules before the context ends, since the search for leaks would use them.
+    """
     # A short path, because a socket's path has at most 107 bytes.
     runtime = _RUNTIME_FOLDERS.pop() if _RUNTIME_FOLDERS else Path(tempfile.mkdtemp(prefix="fp"))
     home = folder / "home"
-    patch.setenv("FOOTPLATE_HOME", str(home))
-    patch.setenv("FOOTPLATE_CACHE", str(folder / "cache"))
-    patch.setenv("HF_HOME", str(folder / "hub"))
-    # No server responds at this address, with or without a network.
-    patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    patch.setenv("https_proxy", "http://127.0.0.1:9")
-    patch.setenv("TORCH_HOME", str(folder / "torch"))
-    patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    patch.setenv(MARK, str(folder))
-    threads, pids = set(threading.enumerate()), set(psutil.pids())
-    yield home
-    leaks = [f"process {process}" for process in kill_leaked_processes(str(folder), pids)]
-    leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOOTPLATE_HOME", str(home))
+        patch.setenv("FOOTPLATE_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HOME", str(folder / "hub"))
+        # No server responds at this address, with or without a network.
+        patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        patch.setenv("https_proxy", "http://127.0.0.1:9")
+        patch.setenv("TORCH_HOME", str(folder / "torch"))
+        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        patch.setenv(MARK, str(folder))
+        threads, pids = set(threading.enumerate()), set(psutil.pids())
+        yield home
+        leaks = [f"process {process}" for process in kill_leaked_processes(str(folder), pids)]
+        leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
     if leaks or not _is_empty_and_private(runtime):
         shutil.rmtree(runtime, ignore_errors=True)

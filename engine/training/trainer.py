@@ -171,7 +171,7 @@ class Trainer:
             at_once=is_last,
         )
         agreed = agreed._replace(checkpoint=agreed.checkpoint or save_now, report=agreed.report or report_now)
-        # Otherwise, the metrics of a GPU are read one step later. After a stop, there is no later step.
+        # The metrics of other steps are read one step later (see `StepEnd`). No step follows a stop.
         read_now = report_now or agreed.stop or agreed.checkpoint
         end = StepEnd(
             epoch=epoch,

@@ -241,7 +241,7 @@ def window_of_file(
 ) -> Iterator[MainWindow]:
     """Yield the window that all tests in a file share, with its own home folder and a check for leaks."""
     bot = QtBot(request)
-    with pytest.MonkeyPatch.context() as patch, use_home(tmp_path_factory.mktemp("window"), patch):
+    with use_home(tmp_path_factory.mktemp("window")), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         replay_report(patch, sample_report)

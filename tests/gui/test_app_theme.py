@@ -63,13 +63,13 @@ def test_fills_are_distinct_and_have_readable_texts(styled: QApplication) -> Non
     assert fills.blend("#ff8000", "#0000ff", 0.25).name() == "#4020bf"
     texts = [fills.choose_text_color(QColor(fill)).name() for fill in ("#0000ff", "#00ff00", "#ff0000", "#707070")]
     assert texts == ["#ffffff", "#000000", "#000000", "#ffffff"]
-    parts = ("data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other")
-    made = {part: fills.make_part_fill(part) for part in parts}  # type: ignore[arg-type]
-    assert len({(color.name(), brush.style()) for color, brush in made.values()}) == len(parts)
-    assert made["backward"][0] == QColor(theme.colors().accent)
-    assert made["forward"][0] == fills.lighten(theme.colors().accent)
-    assert made["data"][0] == fills.blend(theme.colors().warning, theme.colors().panel, 0.3)
-    assert made["data"][1].color() == fills.blend(theme.colors().warning, theme.colors().panel, 0.85)
+    names = ("data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other")
+    part_fills = {name: fills.make_part_fill(name) for name in names}  # type: ignore[arg-type]
+    assert len({(color.name(), brush.style()) for color, brush in part_fills.values()}) == len(names)
+    assert part_fills["backward"][0] == QColor(theme.colors().accent)
+    assert part_fills["forward"][0] == fills.lighten(theme.colors().accent)
+    assert part_fills["data"][0] == fills.blend(theme.colors().warning, theme.colors().panel, 0.3)
+    assert part_fills["data"][1].color() == fills.blend(theme.colors().warning, theme.colors().panel, 0.85)
 
 
 def test_theme_follows_the_desktop(

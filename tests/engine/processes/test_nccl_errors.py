@@ -76,12 +76,12 @@ def test_last_error_is_nccls_own() -> None:
 
 def test_death_by_nccls_watchdog_is_explained(tmp_path: Path) -> None:
     log = tmp_path / "worker-1.log"
-    for text, kind, remedy, words in (
+    for text, kind, remedy, description in (
         (SYSTEM, "error", "--shm-size", SHARED),
         (REMOTE, "fault", "Lost", "a call failed"),
     ):
-        log.write_text(f"terminate called\n{text}Last error:\n{words}\n")
+        log.write_text(f"terminate called\n{text}Last error:\n{description}\n")
         failed = describe_death(1, -6, log)
         assert (failed.kind, failed.rank) == (kind, 1)
         assert remedy in failed.cause
-        assert failed.cause.endswith(f"Rank 1 was killed by SIGABRT (signal 6): {words}")
+        assert failed.cause.endswith(f"Rank 1 was killed by SIGABRT (signal 6): {description}")

@@ -21,8 +21,8 @@ START = 1_700_000_000.0
 class AlertsRecorder(QObject):
     """Holder of an `Alerts` object with a simulated clock, and a record of the signals that the object emits.
 
-    `now` is the current time of the simulated clock, and the time of the last snapshot. `shown` are the active alerts at
-    the last change that was reported.
+    `now` is the current time of the simulated clock, and the time of the last snapshot. `reported_alerts` are the active
+    alerts at the last change that was reported.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class AlertsRecorder(QObject):
         self.cleared: list[Alert] = []
         self.alerts.raised.connect(self.raised.append)
         self.alerts.cleared.connect(self.cleared.append)
-        self.shown: tuple[Alert, ...] = ()
+        self.reported_alerts: tuple[Alert, ...] = ()
         self.alerts.changed.connect(self._on_changed)
 
     def feed(
@@ -62,10 +62,10 @@ class AlertsRecorder(QObject):
     @property
     def kinds(self) -> list[str]:
         """Kinds of all active alerts at the last change that was reported."""
-        return [alert.kind for alert in self.shown]
+        return [alert.kind for alert in self.reported_alerts]
 
     def _on_changed(self) -> None:
-        self.shown = self.alerts.active_alerts
+        self.reported_alerts = self.alerts.active_alerts
 
 
 @pytest.fixture

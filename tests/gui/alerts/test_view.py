@@ -105,7 +105,7 @@ def test_card_of_active_alert(view: AlertsView, watched: AlertsRecorder, qtbot: 
     qtbot.waitUntil(lambda: view.findChildren(AlertCard) == [])
 
 
-def test_earlier_alerts_are_shown(show_widget: ShowWidget, watched: AlertsRecorder) -> None:
+def test_view_includes_earlier_alerts(show_widget: ShowWidget, watched: AlertsRecorder) -> None:
     watched.feed(hot(), seconds=11)
     view = show_widget(AlertsView(watched.alerts), 1100, 800)
     assert AlertBanner(watched.alerts, view).isVisible()

@@ -156,7 +156,7 @@ def test_repeated_xid_is_counted(watched: AlertsRecorder) -> None:
         ("Xid error", "warning"),
         ("Xid error, 2 times", "error"),
     ]
-    assert [alert.text[:6] for alert in watched.shown] == ["Xid 94"]
+    assert [alert.text[:6] for alert in watched.reported_alerts] == ["Xid 94"]
     watched.feed(gpu(0, xids=(first, second, Xid(START + 6, 13))))
     assert watched.raised[-1].severity == "error"
 
@@ -188,9 +188,9 @@ def test_silent_nvml_alert(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
-    assert watched.shown[0].text == "NVML has not answered for 40 s."
+    assert watched.reported_alerts[0].text == "NVML has not answered for 40 s."
     watched.feed(status="not_answering", message="NVML has not answered for 41 s.")
-    assert watched.shown[0].text == "NVML has not answered for 41 s."
+    assert watched.reported_alerts[0].text == "NVML has not answered for 41 s."
     watched.feed(make_hot_gpu(60), seconds=CALM)
     assert watched.kinds == []
 

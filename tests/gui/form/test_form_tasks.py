@@ -87,12 +87,12 @@ def test_too_small_image_size_is_reset(form: JobForm) -> None:
 
 
 def test_empty_image_size_shows_the_default_of_the_model(form: JobForm) -> None:
-    spin, shown = form.rows["image_size"].editor.control, []
+    spin, texts = form.rows["image_size"].editor.control, list[str]()
     assert isinstance(spin, QSpinBox)
     for model in ("resnet18", "inception_v3", "mine.py"):
         form.set_field("model", model)
-        shown.append(spin.specialValueText())
-    assert shown == ["auto (224)", "auto (299)", "auto"]
+        texts.append(spin.specialValueText())
+    assert texts == ["auto (224)", "auto (299)", "auto"]
 
 
 def test_irrelevant_fields_are_hidden(form: JobForm) -> None:

@@ -134,27 +134,30 @@ def test_searches_follow_their_files_until_closed(qtbot: QtBot) -> None:
         os.utime(folder.state_file, (changed, changed))
     source = Searches()
     listed: list[list[SearchLine]] = []
-    shown: list[object] = []
+    emitted: list[object] = []
     source.listed.connect(listed.append)
-    source.loaded.connect(lambda data: shown.append((data.folder.name, len(data.trials))))
-    source.lost.connect(shown.append)
+    source.loaded.connect(lambda data: emitted.append((data.folder.name, len(data.trials))))
+    source.lost.connect(emitted.append)
 
     def read() -> list[object]:
         source.close()
-        shown.clear()
+        emitted.clear()
         with qtbot.waitSignal(source.listed):
             source.start()
         source.stop()
-        return [*shown]
+        return [*emitted]
 
     assert read() == []
     assert [(line.name, line.changed) for line in listed[-1]] == [("a", 2000), ("b", 1000)]
     source.open("a")
     source.open("b")
-    qtbot.waitUntil(lambda: shown == [("b", 3)])
+    qtbot.waitUntil(lambda: emitted == [("b", 3)])
     assert read() == []
     source.open("b")
     assert read() == [("b", 3)], "opening it again shows it again"
+    source.refresh()
+    source.open("b")  # during a poll, which finds no change
+    qtbot.waitUntil(lambda: emitted == [("b", 3), ("b", 3)])
     state_file = folders[1].state_file
     state_file.write_text("{")
     assert read() == [("b", 3)], "its last state stays"

@@ -172,7 +172,7 @@ def _read_group(tables: Sequence[_FoundTable], broken: list[UnusableFile]) -> Ta
     profiles: list[Profile] = []
     for file, _ in tables:
         try:
-            # Read all lines, of which detection has read only the first.
+            # Detection has read only the first lines of the table.
             table = open_table(file.table.path) or file.table
             found = profile_columns(table)
         except UnusableFile as error:
