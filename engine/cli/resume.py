@@ -46,7 +46,7 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Return the job with which `run` would resume, and all errors and warnings.
+    """Return the job that `run` would resume with, and all errors and warnings about it.
 
     The job is None if the changes are invalid or the run can't be resumed. It can have errors, for example because this
     machine can't train it. With `--trust-model-file`, the user's consent to the content of the model file is recorded.
@@ -73,7 +73,7 @@ def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, 
 def _read_changes(
     previous: Job | None, options: argparse.Namespace
 ) -> tuple[dict[str, Any], Snapshot | None, list[Problem]]:
-    """Read the changes to the run's job `previous` from the flags.
+    """Read from the command line how to change `previous`, the job that the run had before.
 
     Returns their values by field, this machine's devices, and the problems found. The devices are None if neither job
     uses GPUs, or if they can't be read.

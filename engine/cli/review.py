@@ -113,7 +113,7 @@ def _has_filter(options: argparse.Namespace) -> bool:
 
 
 def _limits_worst(options: argparse.Namespace) -> bool:
-    """Return True if the options limit the list of the worst samples, which also requests this list."""
+    """Return True if an option filters the worst samples or limits their number. Such an option requests their list."""
     return bool(options.worst or options.true or options.predicted)
 
 

@@ -139,9 +139,9 @@ class SearchPage(QWidget):
         self.view.change_requested.connect(self._show_change_form)
 
     def _on_listed(self, lines: list[SearchLine]) -> None:
-        """Update the list of searches. When it is first filled, fit its columns and select the first row.
+        """Update the list of searches. A visible search or form stays visible.
 
-        A visible search or form stays visible.
+        When the list is first filled, its columns are fitted to their contents and the first row is selected.
         """
         is_first = bool(lines) and not self.model.rows
         self._is_listed = True

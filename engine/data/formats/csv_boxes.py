@@ -345,9 +345,9 @@ def _open_completely(tree: Tree, file: TableFile, problems: list[Problem]) -> Ta
 
 
 def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCollection) -> str:
-    """Add the boxes in a table to `collected`, and return the path of the image in the last row, or "".
+    """Add the boxes in a table to `collected`, and return the path of the image in the last row.
 
-    If the table is truncated, this image may lack boxes. `form` is the order of the numbers in a list, which the column
+    The path is "" if there is no such image. If the table is truncated, this image may lack boxes. `form` is the order of the numbers in a list, which the column
     of a list does not show.
     """
     table = file.table

@@ -301,9 +301,9 @@ class _BatchDraws:
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """Draw with probability `chance` the point where a sample's four full-size images meet, and store their maps.
+        """Choose the center of a mosaic of four full-size images, and store their affine maps.
 
-        Otherwise, the stored maps show only the first of the four. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The
+        The probability of a mosaic is `chance`. Otherwise, the stored maps show only the first of the four. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The
         range of the point is the same as in Ultralytics' Mosaic.
         """
         uniform = self._draw_uniform(3)
@@ -432,7 +432,7 @@ class _BatchDraws:
         self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 
     def _erase(self, chance: float) -> None:
-        """Draw with probability `chance` a rectangle of each image to erase, and store it as `_erased`."""
+        """Choose a rectangle to erase in each image with probability `chance`, and store it as `_erased`."""
         uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._draw_uniform(5)
         area = ERASED_AREA[0] + uniform_area * (ERASED_AREA[1] - ERASED_AREA[0])
         ratio = np.exp(math.log(ERASED_RATIO[0]) + uniform_ratio * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))

@@ -98,12 +98,12 @@ def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """Steps (x, y) in the directions right, down, left and up."""
 _RIGHT_PIXELS = ((0, 0), (-1, 0), (-1, -1), (0, -1))
-"""Offsets (x, y) from a corner to the pixel on the right side of an edge that starts there, by index into `_STEPS`.
+"""Offsets (x, y) from the start of an edge to the pixel on its right, by the direction of the edge as in `_STEPS`.
 
 Pixel (0, 0) has its top left corner at (0, 0). The right side of an edge to the right is below it.
 """
 _LEFT_PIXELS = ((0, -1), (0, 0), (-1, 0), (-1, -1))
-"""Offsets (x, y) from a corner to the pixel on the left side of an edge that starts there, by index into `_STEPS`."""
+"""Offsets (x, y) from the start of an edge to the pixel on its left, by the direction of the edge as in `_STEPS`."""
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:

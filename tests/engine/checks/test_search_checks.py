@@ -36,7 +36,7 @@ def find_search_problems(job: Job | None = None, snapshot: Snapshot | None = Non
     return problems
 
 
-def test_dimension_can_be_an_option_of_the_chosen_strategy() -> None:
+def test_search_dimension_can_be_an_option_of_the_chosen_strategy() -> None:
     catalogue = load_catalogue()
     bits = msgspec.structs.replace(FIELDS["momentum"], name="bits")
     strategies = [

@@ -249,7 +249,7 @@ def test_samples_of_a_machine_have_the_names_of_the_run(tmp_path: Path, monkeypa
     assert (sample.device, sample.utilization_percent) == ("node1:cpu", 7.0)
 
 
-def test_machines_share_the_store_of_the_first() -> None:
+def test_all_machines_use_the_store_of_the_first_machine() -> None:
     listener = addresses.listen("127.0.0.1", 34520)
     port = listener.getsockname()[1]
     first, second = (

@@ -29,7 +29,7 @@ Connect = Callable[[str], tuple[subprocess.Popen[bytes], Iterator[FromNode]]]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Return a function that starts a relay of a run. It returns the process and its messages without heartbeats."""
+    """Return a function that starts a relay of a run, and returns its process and all messages except heartbeats."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str) -> tuple[subprocess.Popen[bytes], Iterator[FromNode]]:

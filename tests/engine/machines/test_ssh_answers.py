@@ -75,7 +75,7 @@ def test_warnings_about_a_machine(
     assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --facts --address 10.0.0.8\n")
 
 
-def test_machine_without_facts_has_a_reason(set_ssh: SetSsh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_check_explains_missing_facts(set_ssh: SetSsh, monkeypatch: pytest.MonkeyPatch) -> None:
     set_ssh('echo "node1: Permission denied (publickey)." >&2; exit 255')
     (checked,) = check_hosts([Host(name="node1")])
     (problem,) = checked.problems

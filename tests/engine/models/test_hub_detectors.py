@@ -74,7 +74,7 @@ def images() -> torch.Tensor:
 @pytest.mark.parametrize(
     ("name", "wait_count"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)]
 )
-def test_host_waits_once_for_objects_and_once_for_pixels(name: str, wait_count: int, images: torch.Tensor) -> None:
+def test_step_synchronizes_once_or_with_masks_twice(name: str, wait_count: int, images: torch.Tensor) -> None:
     model, targets = build(name), make_targets(name, BOXES)
     with WaitCounter() as waits:
         losses = model(images, targets)

@@ -88,7 +88,7 @@ def test_shutdown_keeps_its_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps == [(10, "SIGTERM", set()), (15, "SIGKILL", set()), (45, "SIGKILL", {0})]
 
 
-def test_failure_shortens_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_of_a_stop_is_shorter_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "time", clock := Clock())
     monkeypatch.setattr("engine.processes.group.STOP_S", 120.0)
     worker, counts = StubbornWorker(0, None), []

@@ -59,7 +59,7 @@ def test_optimizer_gets_trained_parameters_and_float_buffers() -> None:
 
 
 def make_gpu_strategy(name: str) -> Strategy:
-    """Return a strategy on the second of two GPUs, or on both if the strategy has one process."""
+    """Return the strategy `name` of a process that uses the second of two GPUs, or both if the strategy has one process."""
     devices = ("GPU-a", "GPU-b")
     rank = 1 if STRATEGIES[name].entry.process_per_device else 0
     return STRATEGIES[name](make_worker_spec(Job.from_fields(strategy=name, devices=devices), rank=rank))

@@ -37,6 +37,11 @@ def current(panel: ModelPanel) -> str:
     return panel.model.rows[panel.table.currentIndex().row()].entry.id
 
 
+def is_current_row_visible(panel: ModelPanel) -> bool:
+    row = panel.table.visualRect(panel.table.currentIndex())
+    return panel.table.viewport().rect().contains(row.center())
+
+
 def test_list_begins_with_recommended_models(panel: ModelPanel) -> None:
     assert column(panel, NAME)[:3] == ["EfficientNet-Lite0", "ResNet-50", "AlexNet"]
     assert len(column(panel, NAME)) == len(MODELS)
@@ -103,6 +108,7 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     qtbot.keyClick(form.fields.model.line, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
     assert panel.isVisible()
     assert (current(panel), panel.search.text(), panel.model.rowCount()) == (second, "", len(MODELS))
+    assert is_current_row_visible(panel)
     qtbot.keyClick(panel.search, Qt.Key.Key_PageDown)
     below = panel.table.currentIndex().row()
     qtbot.keyClick(panel.search, Qt.Key.Key_PageUp)
@@ -169,8 +175,7 @@ def test_list_opens_on_the_screen(form: JobForm) -> None:
     form.fields.model.open_panel()
     panel = form.fields.model.panel
     assert screen.adjusted(0, 0, 4, 4).contains(panel.geometry())  # the platform adds a frame
-    table = panel.table
-    assert table.viewport().rect().contains(table.visualRect(table.currentIndex()).center())
+    assert is_current_row_visible(panel)
 
 
 def test_weights_are_included_downloaded_or_none() -> None:

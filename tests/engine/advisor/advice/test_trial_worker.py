@@ -145,13 +145,13 @@ def test_loading_is_timed_in_the_second_pass(
     ("error", "is_loaded"),
     [(None, True), (StopIteration(), False), (MemoryError(), False), (RuntimeError("other"), None)],
 )
-def test_batch_without_memory_is_not_loaded(error: Exception | None, is_loaded: bool | None) -> None:
+def test_batch_that_exceeds_the_memory_is_not_loaded(error: Exception | None, is_loaded: bool | None) -> None:
     batches = Mock(__next__=Mock(side_effect=[error]))
     with pytest.raises(RuntimeError, match="other") if is_loaded is None else nullcontext():
         assert trial_worker._load_batch(batches) is is_loaded
 
 
-def test_energy_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_summed_over_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     millijoules = {"GPU-a": 1500, "GPU-b": 500}
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)

@@ -158,7 +158,7 @@ def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) ->
         (csv.Error("NUL"), "is not a readable table (NUL)"),
     ],
 )
-def test_errors_of_parsers_make_a_file_unusable(error: Exception, reason: str) -> None:
+def test_parser_errors_make_a_file_unusable(error: Exception, reason: str) -> None:
     with pytest.raises(UnusableFile) as refused, refuse_unusable("a.csv"):
         raise error
     assert refused.value.reason == reason

@@ -84,7 +84,7 @@ def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str
     assert f"boxes.csv, {place}" in messages(found)
 
 
-def test_csv_boxes_report_a_deleted_table(tmp_path: Path) -> None:
+def test_deleted_table_of_boxes_is_reported(tmp_path: Path) -> None:
     tree = Tree(str(write(tmp_path, "boxes.csv", f"{HEAD}a.png,60,40,cat,1,2,30,20\n")))
     (detection,) = FORMAT.detect(tree)
     (tmp_path / "boxes.csv").unlink()

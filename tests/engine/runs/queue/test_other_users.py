@@ -1,4 +1,4 @@
-"""Queue slots of runs that wait because processes of another user occupy their GPUs."""
+"""Runs that wait in the queue because processes of another user occupy their GPUs."""
 
 from __future__ import annotations
 
