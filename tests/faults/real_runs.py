@@ -96,7 +96,8 @@ def crash_once(request):
 def throw(request):
     HOLD.unlink()
     for reader in threading.enumerate():
-        # Validation may have its own by now. One that is just starting would die without a trace, and leave its starter waiting.
+        # Validation may have readers of its own by now. A thread that is just starting would end without a traceback, and
+        # `Thread.start` would wait for ever.
         if reader.name != "batches" or not reader.is_alive():
             continue
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))

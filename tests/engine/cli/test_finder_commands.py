@@ -21,8 +21,6 @@ from engine.system import paths
 from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
-
-
 RATE = RateFound(points=(), suggestion=None, why="It never fell.", remedy="Train longer.", smoothing=0.4, diverged=True)
 BATCH = BatchFound(
     trials=(BatchTrial(size=8, fits=False),), largest=None, knee=None, why="8 is too much.", remedy="Shrink the images."
@@ -39,12 +37,18 @@ BATCH = BatchFound(
 def test_finder_without_a_result_fails_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, name: str, found: object, lines: list[str]
 ) -> None:
-    jobs = [Job.from_fields(dataset="/data", devices=devices) for devices in (("cpu",), ("node1:cpu",))]
-    monkeypatch.setattr(train, "validate", lambda _options: (jobs.pop(0), []))
+    job = Job.from_fields(dataset="/data", devices=("cpu",))
+    monkeypatch.setattr(train, "validate", lambda _options: (job, []))
     monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: found)
     answer = run_in_this_process(name, "/data")
     assert (answer.code, answer.out.splitlines()[-len(lines) :]) == (FAILED, lines)
-    answer = run_in_this_process(name, "/data")
+
+
+@pytest.mark.parametrize("command", ["find-lr", "find-batch"])
+def test_finder_refuses_devices_of_other_machines(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    job = Job.from_fields(dataset="/data", devices=("node1:cpu",))
+    monkeypatch.setattr(train, "validate", lambda _options: (job, []))
+    answer = run_in_this_process(command, "/data")
     assert (answer.code, "devices of other machines" in answer.err) == (BAD_REQUEST, True)
 
 

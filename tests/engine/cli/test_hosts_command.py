@@ -92,14 +92,15 @@ def test_listed_machines_are_checked(
     assert run("check", *arguments) == code
     assert found == [(name, arguments[-1] if "--dataset" in arguments else "") for name in checked]
     out, err = capsys.readouterr()
-    assert out.splitlines() == [
-        line
-        for name in checked
-        for line in (
+    lines: list[str] = []
+    for name in checked:
+        lines += [
             f"{name}: 2 GPUs, driver 580.1; timm 1.0, torch 2.9; 5.0 GiB free; clock -0.5 s; address 10.0.0.9, port 29400",
             "  dataset: 3 files, 2.0 KiB, digest abcdefgh",
-        )
-    ] + ["These machines can train together."] * (bool(checked) and not connections)
+        ]
+    if checked and not connections:
+        lines.append("These machines can train together.")
+    assert out.splitlines() == lines
     assert [line for line in err.splitlines() if "torch" in line] == [
         f"footplate: {'warning: ' * (problem is WARNING)}{problem.message}" for problem in connections
     ]

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine.cli import inference, review
@@ -89,6 +88,15 @@ def make_issue(file: str, given: str, suggested: str) -> LabelIssue:
     )
 
 
+def make_review(**lists: Any) -> Review:
+    """Return a review with one sample among the worst. `lists` are its label issues and duplicates."""
+    empty: dict[str, Any] = {"label_issues": (), "duplicates": ()}
+    return Review(
+        id="1", date="", run="", task="", dataset="", evaluations=(), classes=(), samples=9, checked_samples=9, held_out=True,
+        origin="", worst=(make_sample("worst"),), **empty | lists,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("flags", "has_worst", "has_labels", "has_duplicates"),
     [
@@ -104,19 +112,13 @@ def test_text_contains_requested_lists(
 ) -> None:
     parser = argparse.ArgumentParser()
     review.add_review(parser)
-    found = Review(
-        id="1", date="", run="", task="", dataset="", evaluations=(), classes=(), samples=9, checked_samples=9, held_out=True,
-        origin="", worst=(make_sample("worst"),), label_issues=(), duplicates=(),
-    )  # fmt: skip
-    text = "\n".join(review._format_lines(found, parser.parse_args(["last", *flags])))
+    text = "\n".join(review._format_lines(make_review(), parser.parse_args(["last", *flags])))
     found_lists = tuple(title in text for title in ("path of worst", "wrong labels", "Duplicates"))
     assert found_lists == (has_worst, has_labels, has_duplicates)
 
 
 def test_samples_with_issues_and_duplicates_are_marked() -> None:
-    found = Review(
-        id="1", date="", run="", task="", dataset="", evaluations=(), classes=(), samples=9, checked_samples=9, held_out=True,
-        origin="", worst=(make_sample("worst"),),
+    found = make_review(
         label_issues=(make_issue("a", "ash", "oak"), make_issue("a", "ash", "elm"), make_issue("b", "", "elm")),
         duplicates=(
             DuplicatePair(first=make_sample("c", "val"), second=make_sample("d"), distance=0),
@@ -124,7 +126,7 @@ def test_samples_with_issues_and_duplicates_are_marked() -> None:
             DuplicatePair(first=make_sample("e"), second=make_sample("g"), distance=0),
             DuplicatePair(first=make_sample("h"), second=make_sample("a"), distance=0),
         ),
-    )  # fmt: skip
+    )
     marked = [(each.file, each.reason, each.new_label) for each in review._list_samples_to_mark(found)]
     assert marked == [
         ("a", "probably a wrong label", "oak"),
@@ -132,5 +134,5 @@ def test_samples_with_issues_and_duplicates_are_marked() -> None:
         ("d", "a duplicate of path of c", ""),
         ("e", "a duplicate of path of f", ""),
     ]
-    (only,) = review._list_samples_to_mark(msgspec.structs.replace(found, label_issues=(), duplicates=()))
+    (only,) = review._list_samples_to_mark(make_review())
     assert (only.file, only.reason, only.label, only.prediction) == ("worst", "among the worst", "ash", "oak, elm")

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.devices import Nvml
 from engine.contract.hosts import PORTS
 from engine.contract.job import Job
 from engine.contract.nodes import (
@@ -46,6 +46,7 @@ from engine.machines.worker import WorkerHello
 from engine.machines.worker_server import WorkerServer
 from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
+from tests.engine.checks.machines import gpu, machine
 from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.waiting import wait_until
 
@@ -142,20 +143,21 @@ def make_request(folder: Path) -> NodeRequest:
     return NodeRequest(run_id="run", attempt=0, title="node1", node=1, nodes=2, specs=(spec,), port=29400)
 
 
-def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
-    messages: tuple[ToNode, ...] = (
-        make_request(tmp_path),
-        MEET,
-        KillWorker(rank=1, hard=False),
+def start_node(script: str, *messages: ToNode) -> subprocess.Popen[bytes]:
+    """Start a node with the given Python code, and send it `messages`."""
+    node = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", BLOCKED_AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
-    ) as node:
-        assert node.stdin is not None
+    assert node.stdin is not None
+    for message in messages:
+        node.stdin.write(ENCODE.encode(message) + b"\n")
+    node.stdin.flush()
+    return node
+
+
+def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
+    with start_node(BLOCKED_AGENT, make_request(tmp_path), MEET, KillWorker(rank=1, hard=False)) as node:
         assert node.stdout is not None
-        for message in messages:
-            node.stdin.write(ENCODE.encode(message) + b"\n")
-        node.stdin.flush()
         received = map(FROM_NODE.decode, node.stdout)
         assert next(each for each in received if isinstance(each, WorkerEnded)) == WorkerEnded(rank=1, code=None)
     assert node.returncode == 0
@@ -163,13 +165,8 @@ def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
 
 
 def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", NODE_WITHOUT_FACTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
-    ) as node:
-        assert node.stdin is not None
+    with start_node(NODE_WITHOUT_FACTS, make_request(tmp_path)) as node:
         assert node.stdout is not None
-        node.stdin.write(ENCODE.encode(make_request(tmp_path)) + b"\n")
-        node.stdin.flush()
         messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats
         failure = next((message for message in messages if isinstance(message, NodeFailed)), None)
     assert failure == NodeFailed(cause="node1: OSError: the disk has failed")
@@ -183,17 +180,8 @@ def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:
         for rank in (0, 1)
     )
     request = structs.replace(request, node=0, specs=specs, port=34500, address="127.0.0.1")
-    with subprocess.Popen(
-        [sys.executable, "-c", NODE_WITH_WORKER.format(worker=WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=paths.PACKAGES,
-    ) as node:
-        assert node.stdin is not None
+    with start_node(NODE_WITH_WORKER.format(worker=WORKER), request, MEET) as node:
         assert node.stdout is not None
-        for message in (request, MEET):
-            node.stdin.write(ENCODE.encode(message) + b"\n")
-        node.stdin.flush()
         ends: dict[int, WorkerEnded] = {}
         others: list[object] = []
         for message in map(FROM_NODE.decode, node.stdout):
@@ -216,16 +204,11 @@ def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:
 
 
 def test_lost_and_missing_gpus_have_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = tuple(
-        Gpu(uuid=f"GPU-{name}", name=name, nvml_index=number, lost=name == "lost")
-        for number, name in enumerate(("a", "lost"))
-    )
-    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
+    gpus = gpu(0, uuid="GPU-a"), gpu(1, uuid="GPU-lost", lost=True)
     request = make_request(tmp_path)
 
     def find(nvml: Nvml, *devices: str) -> tuple[tuple[str, ...], str]:
-        state = Snapshot(time=0.0, host="h", nvml=nvml, gpus=gpus, cpu=cpu)
-        monkeypatch.setattr(node_module, "snapshot", lambda: state)
+        monkeypatch.setattr(node_module, "snapshot", lambda: machine(*gpus, nvml=nvml))
         specs = (structs.replace(request.specs[0], devices=devices, rank=0),)
         return _find_missing_gpus(structs.replace(request, specs=specs))
 
@@ -238,8 +221,8 @@ def test_lost_and_missing_gpus_have_a_reason(tmp_path: Path, monkeypatch: pytest
 
 
 def test_samples_of_a_machine_have_the_names_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = Cpu(name="c", core_load_percent=(), load_percent=7.0, memory_used_bytes=1, memory_total_bytes=2)
-    line = ENCODE.encode(Snapshot(time=0.0, host="h", nvml=Nvml("ok"), gpus=(), cpu=cpu)).decode()
+    state = machine()
+    line = ENCODE.encode(structs.replace(state, cpu=structs.replace(state.cpu, load_percent=7.0))).decode()
     monkeypatch.setattr(devices, "_SAMPLER", ("sh", "-c", f"echo damaged; echo '{line}'"))
     monkeypatch.setattr(devices, "CPU_SAMPLER_DELAY_S", 0.0)
     sent: list[Sampled] = []

@@ -46,9 +46,8 @@ def connect() -> Iterator[Connect]:
 
     yield start
     for process in processes:
-        process.kill()
         with process:
-            pass
+            process.kill()
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -7,10 +7,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.events import AnyEvent, CommandReceived, Outcome, RunFinished
 from engine.contract.hosts import SLURM
 from engine.contract.job import Job, save_job
@@ -19,6 +17,7 @@ from engine.machines import slurm
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.slurm_job import read_slurm
 from engine.system import stdio
+from tests.engine.checks.machines import gpu, machine
 from tests.gui.sources.written_runs import list_run_events, write
 from tests.support.images import write_noise
 
@@ -39,13 +38,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
     signal.signal(signal.SIGUSR1, handler)
 
 
-def write_scontrol(folder: Path, script: str) -> None:
-    (folder / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "scontrol").chmod(0o700)
+def write_command(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
 
 
 def test_run_gets_the_devices_of_all_nodes_of_the_job(run: RunFolder, tmp_path: Path) -> None:
-    write_scontrol(tmp_path, "printf 'n1\\nn2\\nn3\\n'")
+    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\nn3\\n'")
     assert slurm.supervise_slurm(run.path) == 0
     job = run.job()
     assert job is not None
@@ -56,7 +55,7 @@ def test_run_gets_the_devices_of_all_nodes_of_the_job(run: RunFolder, tmp_path: 
 
 
 def test_run_without_nodes_fails_with_a_reason(run: RunFolder, tmp_path: Path) -> None:
-    write_scontrol(tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
+    write_command(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert slurm.supervise_slurm(run.path) == 1
     state, last = read_slurm(run.path), run.last_event()
     assert state is not None
@@ -92,7 +91,7 @@ def test_only_a_run_paused_by_slurm_is_requeued(
         return 0
 
     monkeypatch.setattr(slurm, "supervise", supervise)
-    write_scontrol(tmp_path, "printf 'n1\\nn2\\n'")
+    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
     assert slurm.supervise_slurm(run.path) == 0
     found = read_slurm(run.path)
     assert found is not None
@@ -106,17 +105,16 @@ def test_completed_run_is_not_supervised_again(run: RunFolder, monkeypatch: pyte
 
 
 def test_run_gets_the_gpus_of_all_nodes(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
-    gpus = [
-        Gpu(uuid=f"GPU-{uuid}", name="H200", nvml_index=number, cuda_index=index, lost=uuid == "lost")
-        for number, (uuid, index) in enumerate((("b", 1), ("a", 0), ("none", None), ("lost", 2)))
-    ]
-    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok", "No driver."), cpu=cpu, gpus=tuple(gpus))
-    (tmp_path / "state").write_bytes(ENCODE.encode(msgspec.structs.replace(state, gpus=(gpus[1],))))
-    for name, script in (("scontrol", "printf 'n1\\nn2\\n'"), ("srun", f"exec cat {tmp_path}/state")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o700)
-    monkeypatch.setattr(slurm, "snapshot", lambda: state)
+    gpus = (
+        gpu(0, uuid="GPU-b", cuda_index=1),
+        gpu(1, uuid="GPU-a", cuda_index=0),
+        gpu(2, uuid="GPU-none", cuda_index=None),
+        gpu(3, uuid="GPU-lost", cuda_index=2, lost=True),
+    )
+    (tmp_path / "state").write_bytes(ENCODE.encode(machine(gpus[1])))
+    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
+    write_command(tmp_path / "srun", f"exec cat {tmp_path}/state")
+    monkeypatch.setattr(slurm, "snapshot", lambda: machine(*gpus))
     monkeypatch.setattr(slurm, "job_problems", lambda *_: [])
     job = Job.from_fields(strategy="ddp", devices=("GPU-x",))
     save_job(job, run.job_file)

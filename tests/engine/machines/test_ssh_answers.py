@@ -16,7 +16,7 @@ import pytest
 
 from engine.checks.node_checks import versions
 from engine.cli import children
-from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.devices import Nvml, Snapshot
 from engine.contract.hosts import Host, put_host
 from engine.contract.job import Job
 from engine.contract.nodes import ConnectionTest, FetchProgress, NodeFacts, RunFile
@@ -27,6 +27,7 @@ from engine.machines import host_checks, probe
 from engine.machines.host_checks import MIN_FREE_BYTES, CheckedHost, check_connections, check_hosts
 from engine.machines.install import FOLDER, InstallFailed, install
 from engine.runs.folder import create_run
+from tests.engine.checks.machines import gpu, machine
 from tests.support.clock import Clock
 
 SetSsh = Callable[[str], None]
@@ -93,9 +94,9 @@ def test_host_check_explains_missing_facts(set_ssh: SetSsh, monkeypatch: pytest.
 
 
 def run_fetch(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], machine: str, path: str
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], host_name: str, path: str
 ) -> list[FetchProgress]:
-    monkeypatch.setattr(sys, "argv", ["fetch", machine, "some-run", path])
+    monkeypatch.setattr(sys, "argv", ["fetch", host_name, "some-run", path])
     assert fetch_module.main() == 0
     return [msgspec.json.decode(line, type=FetchProgress) for line in capfd.readouterr().out.splitlines()]
 
@@ -124,12 +125,12 @@ def test_file_that_is_not_fetched_has_a_reason(
 ) -> None:
     set_ssh("exit 127")
     put_host(Host(name="node1"))
-    for machine, path, reason in (
+    for host_name, path, reason in (
         ("node1", "../a.log", "../a.log is not a file of the run's folder."),
         ("node2", "a.log", "node2 is not among your hosts."),
         ("node1", "a.log", "Footplate was not found on node1."),
     ):
-        (result,) = run_fetch(monkeypatch, capfd, machine, path)
+        (result,) = run_fetch(monkeypatch, capfd, host_name, path)
         assert result.problem.startswith(reason)
 
 
@@ -153,6 +154,7 @@ mkdir -p "$3/bin"
 printf '#!/bin/sh\\necho "$@" > "$HOME/words"; cp "$6" "$HOME/installed"\\n' > "$3/bin/python"
 chmod 700 "$3/bin/python"
 """
+"""Stand-in for python3 that creates an environment, whose Python records the arguments and copies the wheel."""
 
 
 def test_wheel_is_installed_on_another_machine(set_ssh: SetSsh, tmp_path: Path) -> None:
@@ -193,8 +195,7 @@ def test_failed_installation_has_a_reason(
 
 
 def test_devices_of_another_machine_are_read(set_ssh: SetSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
-    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok"), gpus=(), cpu=cpu)
+    state = machine()
     (tmp_path / "state").write_bytes(ENCODE.encode(state))
     put_host(Host(name="node1"))
     set_ssh(f'echo "$@" > {tmp_path}/words; exec cat {tmp_path}/state')
@@ -221,11 +222,7 @@ def test_facts_are_those_of_this_machine(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.9 50022 127.0.0.1 22")
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "not/created/yet"))
-    gpus = tuple(
-        Gpu(uuid=f"GPU-{name}", name=name, nvml_index=number) for number, name in enumerate(("First", "Second"))
-    )
-    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
-    state = Snapshot(time=0.0, host="h", nvml=Nvml("ok", "", "580.1", "13.0"), gpus=gpus, cpu=cpu)
+    state = machine(gpu(0, name="First"), gpu(1, name="Second"), nvml=Nvml("ok", driver_version="580.1"))
     monkeypatch.setattr(probe, "snapshot", lambda: state)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.png").write_bytes(b"1234")

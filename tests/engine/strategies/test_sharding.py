@@ -1,4 +1,4 @@
-"""Parameters that a sharded model uses or shares, divided layers and buckets, in a process group of one rank."""
+"""Sharded parameters, divided layers, and buckets of tensors, in a process group of one rank."""
 
 from __future__ import annotations
 

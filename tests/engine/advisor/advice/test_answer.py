@@ -98,9 +98,7 @@ def test_answer_predicts_changes(
     assert several.measured is not None
     several.measured = msgspec.structs.replace(several.measured, load_rate=load_rate)
     changes = create_answer(state).what_would_change
-    assert [expected_text in change for expected_text, change in zip(expected, changes, strict=True)] == [True] * len(
-        expected
-    )
+    assert [text in change for text, change in zip(expected, changes, strict=True)] == [True] * len(expected)
     state.contenders.remove(alone)
     assert create_answer(state).what_would_change == ()
 

@@ -48,9 +48,8 @@ def test_saved_bytes_are_those_of_new_tensors(model: nn.Module, expected: tuple[
 
 def test_activations_are_divided_into_those_of_an_image_and_fixed_ones() -> None:
     job = Job.from_fields(precision="fp32")
-    normalized = nn.Sequential(
-        nn.Linear(4, 3), nn.BatchNorm1d(3)
-    ).eval()  # with a mean and a deviation for each channel
+    # Batch normalization saves a mean and a deviation of each channel, regardless of the number of images.
+    normalized = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
     assert _measure_activations(normalized, job, (4,)) == Activations(fixed=2 * 3 * 4, per_image=3 * 4, largest=3 * 4)
     assert normalized.training
     assert _measure_activations(nn.ModuleList(), job, (4,)) is None

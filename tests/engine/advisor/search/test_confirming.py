@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine.advisor.search import confirming
 from engine.advisor.search.budget import estimate_seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
 from tests.support.made_searches import SECONDS, TOP1, make_search_config
-from tests.support.searches import make_small_search
 
 JOB_SETTINGS = {"learning_rate": 0.01}
 
@@ -111,8 +109,7 @@ def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     ],
 )
 def test_seconds_left_end_at_the_first_limit(limits: dict[str, float], left_s: float) -> None:
-    row = TrialRow(number=0, run_id="", state="completed", params={}, values=(0.5,), epoch=4, epochs=4)
-    rows = [row, msgspec.structs.replace(row, number=1, state="running", epoch=2)]
-    search = msgspec.structs.replace(make_small_search(), budget=Budget(**limits))  # type: ignore[arg-type]
+    rows = [a_row(0, 0.5, epoch=4, epochs=4), a_row(1, 0.5, "running", epoch=2, epochs=4)]
+    search = make_search_config(budget=Budget(**limits), devices=("cpu", "cpu"))  # type: ignore[arg-type]
     left = estimate_seconds_left(search, rows, [], worked_s=600, repeat_count=0, are_originals_done=False)
     assert left == left_s

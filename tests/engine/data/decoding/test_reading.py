@@ -141,13 +141,8 @@ def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) ->
         assert is_gray(image) == (name == "gray")
         image.save(tmp_path / f"{name}.png")
     gray, color, missing = (str(tmp_path / f"{name}.png") for name in ("gray", "color", "missing"))
-    assert [
-        count_folder_channels(*splits) for splits in ([[missing, gray], []], [[missing]], [[gray], [gray, color]])
-    ] == [
-        1,
-        3,
-        3,
-    ]
+    folders = ([[missing, gray], []], [[missing]], [[gray], [gray, color]])
+    assert [count_folder_channels(*splits) for splits in folders] == [1, 3, 3]
 
 
 @pytest.mark.parametrize(

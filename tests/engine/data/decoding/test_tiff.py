@@ -157,10 +157,8 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     bands = learnt(tmp_path, [path])
     assert (min(bands.low) > 99, max(bands.high) < 6200) == (True, True)
     levels = read_bands(Path(path).read_bytes(), bands)
-    assert [
-        levels_without_data.any()
-        for levels_without_data in (levels[:8], levels[8, 0], levels[9, :9, 0], levels[10, 0, :1])
-    ] == [False] * 4
+    missing = (levels[:8], levels[8, 0], levels[9, :9, 0], levels[10, 0, :1])
+    assert [region.any() for region in missing] == [False] * 4
     assert levels[9:].any()
     with open_to_show(path) as image:
         assert 100 < np.median(np.asarray(image)[11:]) < 150
