@@ -68,7 +68,17 @@ def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
 
 
 JOB_TEXT = '{"strategy": "ddp", "devices": ["cpu", "cpu", "node1:cpu", "node1:cpu"]}'
-RANK_0_OF_4 = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RESTART_COUNT": 0}
+RANK_0_OF_4: dict[str, object] = {
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400, "RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2,
+    "TORCHELASTIC_RESTART_COUNT": 0,
+}  # fmt: skip
+
+
+def act_as_rank(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """Let this process be rank 0 of 4 that torchrun has started. `changes` override its environment variables."""
+    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
+    for name, value in (RANK_0_OF_4 | changes).items():
+        monkeypatch.setenv(name, str(value))
 
 
 @pytest.mark.parametrize(
@@ -90,9 +100,7 @@ def test_unusable_torchrun_is_refused(
     changes: dict[str, object],
     messages: list[str],
 ) -> None:
-    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
-    for name, value in ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4 | changes).items():
-        monkeypatch.setenv(name, str(value))
+    act_as_rank(monkeypatch, **changes)
     assert torchrun.main([text]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [message in line for message, line in zip(messages, lines, strict=True)] == [True] * len(messages)
@@ -110,18 +118,14 @@ def test_first_process_of_another_machine_starts_the_others(
         return spec.rank
 
     bound: list[str] = []
-    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(torchrun, "bind_collectives", bound.append)
     monkeypatch.setattr(torchrun, "usable_cores", lambda: 8)
     monkeypatch.setattr(torchrun, "worker_environment", lambda _spec: {})
     monkeypatch.setattr(torchrun, "run_worker", run_worker)
     monkeypatch.setattr(torchrun, "time", SimpleNamespace(sleep=lambda _s: pytest.fail("waits")))
-    for name, value in ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4).items():
-        monkeypatch.setenv(name, str(value))
     for rank, local_rank in ((2, 0), (3, 1)):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        act_as_rank(monkeypatch, RANK=rank, LOCAL_RANK=local_rank)
         assert torchrun.main([JOB_TEXT]) == rank
         assert capsys.readouterr().err == f"Rank {rank}: It broke.\n"
     assert bound == ["127.0.0.1"] * 2
@@ -142,12 +146,9 @@ def test_rank_0_supervises_and_reports_the_outcome(
         write(RunFolder(folder).events_file, [RunFinished(outcome="failed", cause="It broke.", seconds=1.0)])
         return 3
 
-    monkeypatch.setattr(linux, "die_with_parent", lambda _parent: None)
+    act_as_rank(monkeypatch, WORLD_SIZE=2)
     monkeypatch.setattr(stdio, "redirect_output", lambda _path: None)
     monkeypatch.setattr(torchrun, "supervise", supervise)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29400} | RANK_0_OF_4 | {"WORLD_SIZE": 2}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, str(value))
     assert torchrun.main(['{"strategy": "ddp", "devices": ["cpu", "cpu"]}']) == 3
     (run,) = list_runs()
     assert capfd.readouterr().err == f"Run {run.run_id} in {run.path}\nRun {run.run_id} failed. It broke.\n"
