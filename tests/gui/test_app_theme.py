@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from gui.main_window import MainWindow
-from gui.style import fills, theme
+from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
 from gui.widgets.layouts import vbox
 from tests.support.contrast import MIN_RATIO, compute_contrast
@@ -57,19 +57,6 @@ def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) 
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
     assert not theme.device_is_dashed("GPU-16")
     assert theme.device_color("GPU-16") == theme.device_color(keys[0])
-
-
-def test_fills_are_distinct_and_have_readable_texts(styled: QApplication) -> None:
-    assert fills.blend("#ff8000", "#0000ff", 0.25).name() == "#4020bf"
-    texts = [fills.choose_text_color(QColor(fill)).name() for fill in ("#0000ff", "#00ff00", "#ff0000", "#707070")]
-    assert texts == ["#ffffff", "#000000", "#000000", "#ffffff"]
-    names = ("data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other")
-    part_fills = {name: fills.make_part_fill(name) for name in names}  # type: ignore[arg-type]
-    assert len({(color.name(), brush.style()) for color, brush in part_fills.values()}) == len(names)
-    assert part_fills["backward"][0] == QColor(theme.colors().accent)
-    assert part_fills["forward"][0] == fills.lighten(theme.colors().accent)
-    assert part_fills["data"][0] == fills.blend(theme.colors().warning, theme.colors().panel, 0.3)
-    assert part_fills["data"][1].color() == fills.blend(theme.colors().warning, theme.colors().panel, 0.85)
 
 
 def test_theme_follows_the_desktop(

@@ -17,10 +17,8 @@ from gui.titles import (
     describe_attempt,
     describe_devices,
     describe_job_changes,
-    format_gpu_names,
     format_job_value,
     format_short_measure,
-    list_unread_runs,
     rank_titles,
     shorten_title,
     strategy_title,
@@ -50,7 +48,7 @@ def test_used_and_total_share_a_unit() -> None:
         (172_800, "2.0 days"),
     ],
 )
-def test_about_rounds_durations(seconds: float, text: str) -> None:
+def test_format_roughly_rounds_durations(seconds: float, text: str) -> None:
     assert format_roughly(seconds) == text
 
 
@@ -131,7 +129,7 @@ def test_only_format_groups_thousands() -> None:
         ("ODS F-measure", "ODS F-measure"),
     ],
 )
-def test_lower_keeps_abbreviations(title: str, short: str) -> None:
+def test_shorten_title_keeps_abbreviations(title: str, short: str) -> None:
     assert shorten_title(title) == short
 
 
@@ -143,6 +141,7 @@ def test_metric_has_its_unit() -> None:
 def test_ranks_are_named_by_device_or_worker() -> None:
     assert rank_titles(("cpu",)) == ("CPU",)
     assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
+    assert rank_titles(("ws1:cpu", "cpu", "ws1:cpu")) == ("ws1 CPU worker 0", "CPU", "ws1 CPU worker 2")
     assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
 
 
@@ -171,22 +170,20 @@ def test_job_values_have_titles(name: str, value: object, text: str) -> None:
     assert format_job_value(name, value) == text
 
 
-def test_descriptions_list_their_parts() -> None:
+def test_unknown_strategy_has_its_id_as_title() -> None:
+    assert strategy_title("unheard-of") == "unheard-of"
+
+
+def test_job_changes_are_listed() -> None:
     changes = {"augmentation": "light", "sync_batchnorm": True, "gone": False}
     assert describe_job_changes(changes) == "augmentation light, syncBatchNorm on, gone off"
+
+
+def test_attempt_is_described_by_number_or_changes() -> None:
     attempt = Restarting(cause="It failed.", attempt=1, max_attempts=3)
     assert describe_attempt(attempt) == "attempt 1 of 3"
     changed = structs.replace(attempt, devices=("cpu",), changes={"accumulation": 4})
     assert describe_attempt(changed) == "1 device, gradient accumulation 4"
-    assert describe_devices(("cpu", "ws1:cpu", "ws1:cpu")) == "CPU, 2 CPU workers on ws1"
-    assert describe_devices(("GPU-a", "GPU-b"), {"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA A100"}) == (
-        "NVIDIA H200, NVIDIA A100"
-    )
-    assert rank_titles(("ws1:cpu", "cpu", "ws1:cpu")) == ("ws1 CPU worker 0", "CPU", "ws1 CPU worker 2")
-    assert format_gpu_names([f"GPU {number}" for number in (6, 3, 1, 2, 8, 9)]) == "GPU 1–3, 6, 8, 9"
-    assert format_gpu_names(["GPU 0 MIG 1", "GPU 1"]) == "GPU 0 MIG 1, GPU 1"
-    assert strategy_title("unheard-of") == "unheard-of"
-    assert len(list_unread_runs(dict.fromkeys("abc", "gone")).splitlines()) == 3
 
 
 @pytest.mark.parametrize(("rate", "text"), [(1840.4, "1,840"), (9.96, "10"), (0.312, "0.31")])
@@ -198,10 +195,15 @@ def test_slow_speed_keeps_its_digits(rate: float, text: str) -> None:
     ("names", "text"),
     [
         ({"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA H200"}, "2 × NVIDIA H200"),
+        ({"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA A100"}, "NVIDIA H200, NVIDIA A100"),
         ({"GPU-a": "GPU-a", "GPU-b": "GPU-b"}, "2 GPUs"),
         ({"GPU-a": "NVIDIA H200"}, "2 GPUs"),
         (None, "2 GPUs"),
     ],
 )
-def test_devices_words_count_gpus_without_names(names: dict[str, str] | None, text: str) -> None:
+def test_gpus_are_described_by_name_or_count(names: dict[str, str] | None, text: str) -> None:
     assert describe_devices(("GPU-a", "GPU-b"), names) == text
+
+
+def test_cpu_workers_are_counted_per_machine() -> None:
+    assert describe_devices(("cpu", "ws1:cpu", "ws1:cpu")) == "CPU, 2 CPU workers on ws1"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from PySide6.QtCore import QAbstractItemModel, QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QContextMenuEvent, QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QWidget
 
 from gui.main_window import MainWindow
@@ -54,6 +54,14 @@ def find_button(widget: QWidget, name: str) -> QAbstractButton:
     """Return the first visible button whose accessible name or text starts with `name`."""
     buttons = (each for each in widget.findChildren(QAbstractButton) if each.isVisible())
     return next(each for each in buttons if (each.accessibleName() or each.text().replace("&", "")).startswith(name))
+
+
+def request_context_menu(widget: QWidget) -> bool:
+    """Send a request for a context menu to a widget, and return True if the widget or one of its parents accepts it."""
+    position = QPoint(5, 5)
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, position, widget.mapToGlobal(position))
+    QApplication.sendEvent(widget, event)
+    return event.isAccepted()
 
 
 def is_right_of(widget: QWidget, other: QWidget) -> bool:

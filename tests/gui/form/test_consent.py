@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
 from gui.form.consent import PREVIEW_BYTES, ConsentBar
+from tests.support.widgets import find_button, join_visible_texts
 
 AFTER = "import os\n"
 
@@ -20,47 +21,44 @@ def test_consent_to_a_changed_file_asks_again(model_file: Path, qtbot: QtBot) ->
     bar = ConsentBar()
     qtbot.addWidget(bar)
     bar.ask(str(model_file), model_file_sha256(str(model_file)), agreed=False)
-    bar._show.click()
+    find_button(bar, "Show the model file").click()
     text = bar.findChild(QPlainTextEdit)
     qtbot.waitUntil(lambda: text.toPlainText() == before)
     qtbot.keyClicks(text, "# harmless")
     assert text.toPlainText() == before
     model_file.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
-        bar._allow.click()
-        qtbot.waitUntil(lambda: "has just changed" in bar._question.text())
-    qtbot.waitUntil(lambda: bar._text.toPlainText() == AFTER)
+        find_button(bar, "Allow this model file").click()
+        qtbot.waitUntil(lambda: "has just changed" in join_visible_texts(bar))
+    qtbot.waitUntil(lambda: text.toPlainText() == AFTER)
     with qtbot.waitSignal(bar.allowed) as agreed:
-        bar._allow.click()
+        find_button(bar, "Allow this model file").click()
     assert agreed.args == [model_file_sha256(str(model_file))]
 
 
 def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:
-    bar, long, short = ConsentBar(), tmp_path / "long.py", tmp_path / "short.py"
+    bar = ConsentBar()
     qtbot.addWidget(bar)
-    long.write_text("x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000)
-    ended, single = tmp_path / "ended.py", tmp_path / "single.py"
-    ended.write_text("x" * PREVIEW_BYTES + "\nsecond\n")
-    single.write_text("z" * PREVIEW_BYTES + "y")
-    short.write_text("pass\n")
     text = bar.findChild(QPlainTextEdit)
     assert text is not None
     assert text.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere  # otherwise the long line takes seconds
-    for path, visible, hidden in (
-        (long, "x" * PREVIEW_BYTES, "3 lines are left (3,000,013 bytes)"),
-        (short, "pass\n", ""),
-        (ended, "x" * PREVIEW_BYTES, "2 lines are left (8 bytes)"),
-        (single, "z" * PREVIEW_BYTES, "1 line is left (1 bytes)"),
+    for name, contents, hidden in (
+        ("long.py", "x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000, "3 lines are left (3,000,013 bytes)"),
+        ("short.py", "pass\n", ""),
+        ("ended.py", "x" * PREVIEW_BYTES + "\nsecond\n", "2 lines are left (8 bytes)"),
+        ("single.py", "z" * PREVIEW_BYTES + "y", "1 line is left (1 bytes)"),
     ):
+        path = tmp_path / name
+        path.write_text(contents)
         bar.ask(str(path), model_file_sha256(str(path)), agreed=False)
         assert text.isHidden()
-        bar._show.click()
-        qtbot.waitUntil(lambda visible=visible: text.toPlainText() == visible)
+        find_button(bar, "Show the model file").click()
+        qtbot.waitUntil(lambda start=contents[:PREVIEW_BYTES]: text.toPlainText() == start)
         assert bar._hidden_note.isHidden() is not bool(hidden)
         assert hidden in bar._hidden_note.text()
-    bar._show.click()
-    single.unlink()
-    bar._show.click()
+    find_button(bar, "Show the model file").click()
+    path.unlink()
+    find_button(bar, "Show the model file").click()
     qtbot.waitUntil(lambda: text.toPlainText() == "The file can't be read: No such file or directory.")
 
 
@@ -72,5 +70,5 @@ def test_consent_that_cannot_be_saved_allows_nothing(
     qtbot.addWidget(bar)
     bar.ask(str(model_file), model_file_sha256(str(model_file)), agreed=False)
     with qtbot.assertNotEmitted(bar.allowed):
-        bar._allow.click()
-        qtbot.waitUntil(lambda: "Couldn't save your consent" in bar._question.text())
+        find_button(bar, "Allow this model file").click()
+        qtbot.waitUntil(lambda: "Couldn't save your consent" in join_visible_texts(bar))

@@ -19,7 +19,7 @@ from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import write_run
-from tests.support.widgets import join_visible_texts
+from tests.support.widgets import find_button, join_visible_texts
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -59,6 +59,11 @@ def find_recipe(form: JobForm, recipe: str) -> int:
     editor = form.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     return editor.box.findData(recipe)
+
+
+def find_question(form: JobForm) -> QMessageBox:
+    """Return the visible message box of a form."""
+    return next(box for box in form.findChildren(QMessageBox) if box.isVisible())
 
 
 def choose(form: JobForm, recipe: str) -> None:
@@ -357,13 +362,13 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     assert values(inspected, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
-    assert "“Second”" in asking.text()
-    asking.button(QMessageBox.StandardButton.Cancel).click()
+    question = find_question(inspected)
+    assert "“Second”" in question.text()
+    question.button(QMessageBox.StandardButton.Cancel).click()
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
-    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    question = find_question(inspected)
+    find_button(question, "Delete").click()
     inspected.validate()
     assert list((separate_home / "recipes").iterdir()) == []
     assert values(inspected, "recipe", "epochs") == ("fine-tune", 30)
@@ -380,8 +385,8 @@ def test_recipe_that_cannot_be_deleted_stays(inspected: JobForm, monkeypatch: py
     editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     editor.delete.trigger()
-    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
-    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    question = find_question(inspected)
+    find_button(question, "Delete").click()
     assert "Couldn't delete the recipe" in inspected.rows["recipe"].note.text()
     assert values(inspected, "recipe") == ("mine",)
 
@@ -401,9 +406,9 @@ def test_recipe_that_is_chosen_while_another_is_deleted_or_renamed_stays(inspect
     assert values(inspected, "recipe") == ("first",)
     change(inspected, recipe="third")
     editor.delete.trigger()
-    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
+    question = find_question(inspected)
     change(inspected, recipe="first")
-    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    find_button(question, "Delete").click()
     inspected.validate()
     assert values(inspected, "recipe") == ("first",)
     assert "third" not in editor.titles

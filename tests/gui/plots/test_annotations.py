@@ -106,22 +106,27 @@ def test_crosshair_is_drawn_in_every_plot(two: TwoPlots) -> None:
     assert [two.image(0), two.image(1)] == images
 
 
+class PaintedRegions(QObject):
+    """Event filter that records the regions that a widget paints."""
+
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__(widget)
+        self.found: list[QRegion] = []
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if isinstance(event, QPaintEvent):
+            self.found.append(event.region())
+        return False
+
+
 def test_plot_repaints_after_changes(two: TwoPlots, qtbot: QtBot) -> None:
     view = two.plots[0]._view
     axes = [  # without their edges, which repainted curves may touch
         view.mapFromScene(axis.mapRectToScene(axis.rect())).boundingRect().adjusted(6, 6, -6, -6)
         for axis in (view.bottom_axis, view.left_axis)
     ]
-    painted: list[QRegion] = []
-
-    class Watcher(QObject):
-        def eventFilter(self, _watched: QObject, event: QEvent) -> bool:  # noqa: N802
-            if isinstance(event, QPaintEvent):
-                painted.append(event.region())
-            return False
-
-    watcher = Watcher()
-    view.viewport().installEventFilter(watcher)
+    painted = PaintedRegions(view.viewport())
     colors = [BLUE]
     inside = view.mapFromScene(view.box.sceneBoundingRect()).boundingRect().center()
     for change, area in (
@@ -133,9 +138,9 @@ def test_plot_repaints_after_changes(two: TwoPlots, qtbot: QtBot) -> None:
     ):
         two.redraw()
         QApplication.processEvents()
-        painted.clear()
+        painted.found.clear()
         change()
-        qtbot.waitUntil(lambda area=area: any(region.intersects(area) for region in painted))
+        qtbot.waitUntil(lambda area=area: any(region.intersects(area) for region in painted.found))
     colors[0] = GREEN
     theme.notifier.changed.emit()
     assert find_columns(two.image(), GREEN)

@@ -8,7 +8,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent, QImage, QKeyEvent, QMouseEvent
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.qtbot import QtBot
 from shiboken6 import delete
@@ -20,7 +20,7 @@ from gui.style import theme
 from gui.widgets.labels import RichLabel
 from tests.support.painted import describe_painting
 from tests.support.plots import get_horizontal_range, get_vertical_range
-from tests.support.widgets import ShowWidget, scroll
+from tests.support.widgets import ShowWidget, request_context_menu, scroll
 
 
 class PlotOnScreen:
@@ -441,17 +441,13 @@ def test_plot_shows_its_focus_and_menu(screen: PlotOnScreen, qtbot: QtBot) -> No
     for plot in (screen.plot, dense):
         plot.add_line("other", LineStyle("other", lambda: "#ff0000"))
         plot.add_line("third", LineStyle("third", lambda: "#ff0000"))
-        event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
-        QApplication.sendEvent(plot, event)
-        assert event.isAccepted() == (plot is screen.plot)
+        assert request_context_menu(plot) == (plot is screen.plot)
     (menu,) = screen.plot.findChildren(QMenu)
     assert [action.text() for action in menu.actions()] == ["training", "other", "third"]
     menu.close()
     screen.plot.remove_lines()
     screen.plot.add_line("train", LineStyle("training", lambda: "#ff0000"))
-    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
-    QApplication.sendEvent(screen.plot, event)
-    assert not event.isAccepted()
+    assert not request_context_menu(screen.plot)
 
 
 def test_plot_empty_range_is_ignored(screen: PlotOnScreen) -> None:

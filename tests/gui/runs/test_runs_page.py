@@ -320,7 +320,8 @@ def test_runs_page_reports_unreadable_folder(page: RunsPage, refresh: Refresh) -
     assert page.table.isVisible()
 
 
-def test_unread_words_names_first_runs() -> None:
+def test_list_unread_runs_names_the_first() -> None:
+    assert len(list_unread_runs(dict.fromkeys("abc", "gone")).splitlines()) == 3
     lines = list_unread_runs({f"run-{number}": "a fault" for number in range(5)}).splitlines()
     assert [line.split()[0] for line in lines] == ["run-0", "run-1", "run-2", "2"]
 

@@ -48,6 +48,7 @@ def test_hatch_differs_for_cpu_workers(styled: object) -> None:
 
 def test_blend_mixes_each_channel() -> None:
     assert fills.blend("#ff8000", "#0040c0", 0.25).name() == "#405090"
+    assert fills.blend("#ff8000", "#0000ff", 0.25).name() == "#4020bf"
 
 
 @pytest.mark.parametrize("is_dark", [False, True])
@@ -65,8 +66,11 @@ def test_text_on_fills_has_contrast(monkeypatch: pytest.MonkeyPatch, styled: obj
 
 @pytest.mark.parametrize(
     "fill",
-    ["#000000", "#ff0000", "#0000ff", "#00ff00", "#e00000", "#5577ff", "#6666ff", "#777777", "#757575", "#ffffff"],
-)
+    [
+        "#000000", "#ff0000", "#0000ff", "#00ff00", "#e00000", "#5577ff", "#6666ff", "#777777", "#757575", "#707070",
+        "#ffffff",
+    ],
+)  # fmt: skip
 def test_text_color_is_the_one_with_more_contrast(fill: str) -> None:
     expected = max(("#000000", "#ffffff"), key=lambda text: compute_contrast(text, fill))
     assert fills.choose_text_color(QColor(fill)).name() == expected

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent, QGuiApplication
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPushButton, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -21,7 +21,7 @@ from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, Li
 from gui.widgets.labels import WrappingLabel, insert_break_points
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
-from tests.support.widgets import ShowWidget, scroll
+from tests.support.widgets import ShowWidget, request_context_menu, scroll
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,7 @@ def test_wrapping_label_copies_names_as_they_are(label: WrappingLabel, qtbot: Qt
     qtbot.keyClick(label, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text() == NAME
     QGuiApplication.clipboard().clear()
-    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5)))
-    QApplication.sendEvent(label, event)
+    request_context_menu(label)
     (menu,) = label.findChildren(QMenu)
     (copy,) = menu.actions()
     copy.trigger()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QContextMenuEvent
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -21,7 +20,7 @@ from gui.sources.devices import device_format
 from gui.style import theme
 from tests.gui.monitor.watching import START, full_gpu, make_history, make_watched_gpu, plain_gpu
 from tests.gui.sources.devices.snapshots import held_by, snapshot
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, request_context_menu
 
 
 @pytest.fixture
@@ -230,10 +229,7 @@ def test_tile_opens_detail_by_mouse(show_tile: ShowTile, qtbot: QtBot) -> None:
 @pytest.mark.parametrize("energy_j", [1_000_000.0, None])
 def test_tile_menu(show_tile: ShowTile, qtbot: QtBot, energy_j: float | None) -> None:
     tile = show_tile(make_watched_gpu(full_gpu(energy_j=energy_j)))
-    where = QPoint(5, 5)
-    QApplication.sendEvent(
-        tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
-    )
+    request_context_menu(tile.figures)
     (menu,) = tile.findChildren(QMenu)
     details, reset, _section, *lines = menu.actions()
     assert all(line.isChecked() for line in lines)

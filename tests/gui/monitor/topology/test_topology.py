@@ -106,6 +106,7 @@ def test_advice_matches_golden_file() -> None:
         (["GPU 0"], "GPU 0"),
         (["GPU 1", "GPU 0"], "GPU 0, 1"),
         (["GPU 0", "GPU 1", "GPU 2", "GPU 5", "GPU 7", "GPU 8"], "GPU 0–2, 5, 7, 8"),
+        (["GPU 6", "GPU 3", "GPU 1", "GPU 2", "GPU 8", "GPU 9"], "GPU 1–3, 6, 8, 9"),
         (["GPU 0 MIG 1", "GPU 2"], "GPU 0 MIG 1, GPU 2"),
         ([], ""),
     ],

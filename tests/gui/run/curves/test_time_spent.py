@@ -150,8 +150,10 @@ def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pyte
         fills_by_style.append((pattern.style(), ground))
     scheme = theme.colors()
     assert fills.make_part_fill("backward")[0] == QColor(scheme.accent)
+    assert fills.make_part_fill("forward")[0] == fills.lighten(scheme.accent)
     for step_part in ("data", "transfer"):
         ground, pattern = fills.make_part_fill(step_part)
+        assert ground == fills.blend(scheme.warning, scheme.panel, 0.3)
         assert pattern.color() == fills.blend(scheme.warning, scheme.panel, 0.85)
         assert compute_contrast(pattern.color(), ground) > compute_contrast(ground, scheme.panel)
 
