@@ -76,7 +76,7 @@ def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> Non
 def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
     window = open_window()
     window.resize(1600, 900)
-    panel, shown = window.acts.devices_panel, []
+    panel, states = window.acts.devices_panel, []
     for number, change in (
         (TRAIN, True),
         (MONITOR, False),
@@ -86,18 +86,18 @@ def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
         (MONITOR, False),
     ):
         window.header.show_page(number)
-        shown.append(panel.isChecked())
+        states.append(panel.isChecked())
         assert window.dock.panel.isVisible() == panel.isChecked()
         if change:
             panel.toggle()
+    train, monitor = states[:2]
+    assert states[2:] == [not train, monitor, not train, not monitor]
     window.header.show_page(TRAIN)
     panel.setChecked(True)
-    window.workspace.devices.findChild(QCheckBox, options=Qt.FindChildOption.FindChildrenRecursively).setFocus()
+    window.workspace.devices.findChild(QCheckBox).setFocus()
     assert window.dock.panel.isAncestorOf(window.focusWidget())
     panel.toggle()
     assert window.focusWidget() is window.header.tabs
-    train, monitor = shown[:2]
-    assert shown[2:] == [not train, monitor, not train, not monitor]
 
 
 def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: Path) -> None:

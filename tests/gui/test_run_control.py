@@ -150,7 +150,8 @@ def test_requests_of_pages_reach_the_form_and_the_message(
     with qtbot.waitSignal(work.run_list.complete):
         work.run_list.refresh()
     assert "Permission denied" not in window.status.status.text()
-    window.show_run(run := write_run(8, "paused"))
+    run = write_run(8, "paused")
+    window.show_run(run)
     for can_resume in (False, True):
         monkeypatch.setattr(RunSession, "status", RunStatus(label="Paused" if can_resume else "Running"))
         window.acts.pause.set_disabled_reason()

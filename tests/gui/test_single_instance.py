@@ -139,10 +139,13 @@ except PermissionError:
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
     with pytest.raises(TimeoutError, match="does not respond"):  # this thread would have to respond
         SingleInstance().forward_request(OpenRequest(), timeout_s=0.2)
+
+
+def test_instance_without_the_lock_does_not_listen(first: SingleInstance) -> None:
     first.close()
     assert not find_socket_path().exists()
     second = SingleInstance()
-    second.listen()  # does nothing without the lock
+    second.listen()
     assert not find_socket_path().exists()
     assert not second.forward_request(OpenRequest())
     second.close()

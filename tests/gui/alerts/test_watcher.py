@@ -216,11 +216,11 @@ def test_silent_host_alert(watched: AlertsRecorder) -> None:
     watched.alerts.set_connection_error("box", "The connection was refused.")
     assert [(alert.title, alert.text) for alert in watched.raised] == [("box", "The connection was refused.")]
     watched.alerts.set_connection_error("box", "")
-    solved = watched.now
+    solved_at = watched.now
     watched.now += 5
     watched.feed(gpu(0), host="box", seconds=CALM)
     assert watched.kinds == []
-    assert watched.cleared[0].ended == solved
+    assert watched.cleared[0].ended == solved_at
     for host in ("box", "tower", "rack"):
         watched.alerts.set_connection_error(host, "The connection was refused.")
     watched.feed(gpu(0), host="box")

@@ -182,8 +182,8 @@ def test_compare_page_replaces_runs(show: Callable[..., ComparePage], qtbot: QtB
     assert extra not in page.curves.ordered_plots
 
     def are_in_order() -> bool:
-        places = [(plot.y(), plot.x()) for plot in page.curves.ordered_plots]
-        return places == sorted({*places})
+        positions = [(plot.y(), plot.x()) for plot in page.curves.ordered_plots]
+        return positions == sorted({*positions})
 
     qtbot.waitUntil(are_in_order)
 

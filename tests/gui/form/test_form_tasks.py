@@ -87,8 +87,9 @@ def test_too_small_image_size_is_reset(form: JobForm) -> None:
 
 
 def test_empty_image_size_shows_the_default_of_the_model(form: JobForm) -> None:
-    spin, texts = form.rows["image_size"].editor.control, list[str]()
+    spin = form.rows["image_size"].editor.control
     assert isinstance(spin, QSpinBox)
+    texts = []
     for model in ("resnet18", "inception_v3", "mine.py"):
         form.set_field("model", model)
         texts.append(spin.specialValueText())

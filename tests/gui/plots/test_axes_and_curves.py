@@ -163,7 +163,7 @@ def test_left_axis_digits(qapp: QApplication) -> None:
     assert axis.format_labels([-1.0, 2.0], 1.0) == ["0.1", "100"]
 
 
-def test_x_words_name_another_day(qapp: QApplication) -> None:
+def test_format_position_names_another_day(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()
     assert format_position(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
@@ -179,7 +179,7 @@ def test_x_words_name_another_day(qapp: QApplication) -> None:
 @pytest.mark.parametrize(
     ("axis", "text"), [("count", "step 1,201"), ("epochs", "epoch 1,200.50"), ("elapsed", "20:01")]
 )
-def test_x_words_name_the_quantity(qapp: QApplication, axis: AxisKind, text: str) -> None:
+def test_format_position_names_the_quantity(qapp: QApplication, axis: AxisKind, text: str) -> None:
     assert format_position(PlotGroup(axis), 1200.5 if axis == "epochs" else 1201.0) == text
 
 

@@ -182,8 +182,8 @@ def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
     assert queue_page.queue.table.hasFocus()
 
 
-def draw(icon: QIcon) -> QImage:
-    return icon.pixmap(16, 16).toImage()
+def draw_icon(cell_icon: QIcon) -> QImage:
+    return cell_icon.pixmap(16, 16).toImage()
 
 
 def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> None:
@@ -193,8 +193,8 @@ def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> Non
     qtbot.keyClick(queue_page.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
     cells = [queue_page.queue.model.index(row, 0) for row in (0, 1)]
-    icons = [draw(cell.data(Qt.ItemDataRole.DecorationRole)) for cell in cells]
-    assert icons == [draw(icon("pause", "text")), draw(icon("clock", "accent"))]
+    icons = [draw_icon(cell.data(Qt.ItemDataRole.DecorationRole)) for cell in cells]
+    assert icons == [draw_icon(icon("pause", "text")), draw_icon(icon("clock", "accent"))]
     assert cells[0].siblingAtColumn(1).data(Qt.ItemDataRole.ToolTipRole) == "one"
     assert [ticket.held for ticket in list_waiting()] == [True, False, False]
     button.click()

@@ -74,15 +74,15 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     with qtbot.waitSignal(page.source.listed):
         page.source.refresh()
     assert page.list.selected_rows() == [1]
-    shown = []
+    states = []
     for move in (lambda: show_search(page, qtbot, "kept"), page.new.trigger, page.leave.trigger):
         move()
         with qtbot.waitSignal(page.source.listed):
             page.source.refresh()
-        shown.append((page.stack.currentIndex(), page.title.text(), page.leave.ready, page.new_button.isVisible()))
-    assert [each[0] for each in shown] == [SEARCH, FORM, LIST]
-    assert [each[1] == "kept" for each in shown] == [True, False, False]
-    assert [each[2:] for each in shown] == [(True, True), (True, False), (False, True)]
+        states.append((page.stack.currentIndex(), page.title.text(), page.leave.ready, page.new_button.isVisible()))
+    assert [each[0] for each in states] == [SEARCH, FORM, LIST]
+    assert [each[1] == "kept" for each in states] == [True, False, False]
+    assert [each[2:] for each in states] == [(True, True), (True, False), (False, True)]
     show_search(page, qtbot, "kept")
     page.new_button.setFocus()
     page.leave.trigger()
@@ -179,7 +179,6 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     view.table.select([3])
     selected = view.model.rows[3].number
     assert page.focusWidget() is view.table
-    view.plots.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     page.new_button.setFocus()
     with qtbot.waitSignal(page.source.loaded):
         folder.save_state(make_state(15, running=3))

@@ -112,11 +112,11 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
         (LOSS, 0.25, "0.2500"),
     ],
 )
-def test_goal_words_have_units(goal: Goal, value: float | None, text: str) -> None:
+def test_format_goal_value_has_units(goal: Goal, value: float | None, text: str) -> None:
     assert format_goal_value(goal, value) == text
 
 
-def test_value_words_name_titles_and_empty_values() -> None:
+def test_format_field_value_has_titles_and_empty_values() -> None:
     values = {
         "momentum": 0.0, "nesterov": False, "ema": True, "milestones": (30, 60), "model": "resnet50", "clip_norm": None,
         "strategy": "ddp", "optimizer": "sgd", "learning_rate": 0.012345, "seed": 7, "pretrained": "",

@@ -345,14 +345,15 @@ def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -
 
 
 def test_model_reports_changed_rows(styled: QApplication) -> None:
+    model, changed = ProcessModel(), list[tuple[int, int]]()
+    model.dataChanged.connect(lambda first, last: changed.append((first.row(), last.row())))
+
     def show(*memory_bytes: int) -> list[tuple[int, int]]:
         processes = [make_process(pid, memory_used_bytes=size) for pid, size in enumerate(memory_bytes, 5)]
         changed.clear()
         model.show_lines(process_rows("", make_snapshot(*processes), [], lambda pid: None))
         return changed
 
-    model, changed = ProcessModel(), list[tuple[int, int]]()
-    model.dataChanged.connect(lambda first, last: changed.append((first.row(), last.row())))
     assert show(10, 20, 30, 40) == []
     assert show(10, 21, 31, 40) == [(1, 2)]
     assert show(10, 21, 31, 40) == []

@@ -1,4 +1,4 @@
-"""Garbage collector of the window. Only the GUI thread may destroy Qt objects in reference cycles."""
+"""Garbage collection and process signals in the event loop of the GUI thread, which alone may destroy Qt objects."""
 
 from __future__ import annotations
 
