@@ -125,12 +125,7 @@ def test_reopened_window_never_shows_idle_or_device_problems(
     assert set(texts) <= {"Starting…"}
 
 
-def test_requests_of_pages_reach_the_form_and_the_message(
-    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[object] = []
-    monkeypatch.setattr(RunSession, "pause", lambda _session: calls.append("pause"))
-    monkeypatch.setattr(Launcher, "resume", lambda _launcher, run, changes: calls.append((run, dict(changes))))
+def test_requests_of_pages_reach_the_form_and_the_message(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     work, message = window.workspace, window.message
     work.run.setting_requested.emit("epochs", 7)
@@ -142,6 +137,11 @@ def test_requests_of_pages_reach_the_form_and_the_message(
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't stop run-gone: "))
     work.run.changes_requested.emit(RunFolder("/gone/run-1"), {}, True)
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't put the job of run-1 into the form: "))
+
+
+def test_failures_of_starts_and_of_the_run_list_are_shown(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    work = window.workspace
     window.acts.stop.set_disabled_reason()
     work.launcher.failed.emit([Problem("", "The disk is full.")])
     assert "The disk is full." in join_visible_texts(window)
@@ -150,7 +150,13 @@ def test_requests_of_pages_reach_the_form_and_the_message(
     with qtbot.waitSignal(work.run_list.complete):
         work.run_list.refresh()
     assert "Permission denied" not in window.status.status.text()
-    run = write_run(8, "paused")
+
+
+def test_pause_action_pauses_or_resumes(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(RunSession, "pause", lambda _session: calls.append("pause"))
+    monkeypatch.setattr(Launcher, "resume", lambda _launcher, run, changes: calls.append((run, dict(changes))))
+    window, run = open_window(), write_run(8, "paused")
     window.show_run(run)
     for can_resume in (False, True):
         monkeypatch.setattr(RunSession, "status", RunStatus(label="Paused" if can_resume else "Running"))
