@@ -219,7 +219,9 @@ def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun) -> No
             if saved.epoch > epochs - 50:  # the run could end before another kill
                 break
             time.sleep(draws.uniform(0.0, 0.05))
-            kill(draws.choice(list(run.workers().values())).pid)
+            # The checkpoint may be one that the previous workers saved, while the next ones are starting.
+            workers = wait_until(run.workers, "the next workers")
+            kill(draws.choice(list(workers.values())).pid)
             kills += 1
             since = run.wait_for(Restarting, since=saved.n).n
         run.completed(patience_s=600)
