@@ -14,17 +14,13 @@ from engine.contract.devices import CPU, is_gpu
 from engine.contract.job import Job
 from engine.processes.requests import RequestError, serve_request
 
-_NICENESS = 10
-"""Niceness of the process. It keeps the estimate from slowing down a training run."""
-
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
     """Estimate the memory for `job` on one device or CPU worker. Raises RequestError if its model can't be built.
 
-    Call it in a separate process that has not imported torch, since it changes the environment and the niceness.
+    Call it in a separate process that has not imported torch, since it changes the environment.
     `_send`, which `serve_request` passes, is not used.
     """
-    os.nice(_NICENESS)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.parallel.devices)))
     import psutil

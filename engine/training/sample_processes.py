@@ -10,7 +10,6 @@ import gc
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -81,8 +80,9 @@ def should_use_processes(samples: SampleSet, loads: int) -> bool:
     with ThreadPoolExecutor(2) as pool:
         start = threading.Barrier(2)
         pairs = [list(pool.map(lambda _: _measure_load(samples, start), range(2))) for _ in range(ROUNDS)]
-    # Additional blocking of a thread, as a fraction of its processor time, if another thread loads samples, too.
-    blocked = statistics.median(sum(each.blocked for each in pair) / 2 for pair in pairs) - alone.blocked
+    # Additional blocking of a thread, as a fraction of its processor time, if another thread loads samples, too. On a
+    # busy machine, threads also block each other while one waits for a core, so the smallest value is the best estimate.
+    blocked = min(sum(each.blocked for each in pair) / 2 for pair in pairs) - alone.blocked
     return blocked > BLOCKED and psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
 
 
