@@ -140,7 +140,7 @@ class Estimator(QObject):
             if memory_bytes is not None:
                 estimate = estimate or Estimate(seconds=None)
                 self.estimate = msgspec.structs.replace(estimate, memory_bytes=memory_bytes, is_computed=True)
-            elif key not in self._computed:  # otherwise, the computation has failed before
+            elif key not in self._computed and not self._process.running:  # otherwise, it has failed, or continues
                 self._pause_timer.start()
         self.changed.emit()
 
