@@ -287,7 +287,8 @@ def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
     file = logs / "sampler.log"
     try:
         paths.make_private_folder(logs)
-        is_full = file.exists() and file.stat().st_size > _LOG_BYTES
+        with file.open("ab") as log:  # fails if the file isn't writable
+            is_full = log.tell() > _LOG_BYTES
     except OSError:
         return QProcess.nullDevice(), append
     return str(file), truncate if is_full else append

@@ -62,6 +62,29 @@ def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
     assert not any(timer.isActive() for timer in sampler.findChildren(QTimer))
 
 
+def test_sampler_restarts_with_changed_options(make: Make, qtbot: QtBot) -> None:
+    owner = QObject()
+    sampler = make(interval_s=1.0, parent=owner)
+    (silence,) = (timer for timer in sampler.findChildren(QTimer) if timer.interval() == 10_000)
+    sampler.set_interval(2.0)
+    assert sampler.pid is None
+    sampler.start()
+    for set_option, value in ((sampler.set_interval, 4.0), (sampler.set_history, True)):
+        before = sampler.pid
+        set_option(value)
+        after = sampler.pid
+        assert after not in (None, before)
+        set_option(value)
+        assert sampler.pid == after
+        qtbot.waitUntil(lambda pid=before: not psutil.pid_exists(pid))  # type: ignore[misc]
+    assert silence.interval() == 12_000
+    qtbot.waitUntil(lambda: psutil.Process(after).cmdline()[-4:] == ["--interval", "4", "--listen", "--save-history"])
+    sampler.set_history(False)
+    sampler.stop()
+    qtbot.waitUntil(lambda: not owner.findChildren(QProcess))
+    sampler.setParent(None)  # the fixture stops it again
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_sampler_that_ignores_its_end_is_killed(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gui.sources.devices.sampler._GOODBYE_S", 0.05)
@@ -101,29 +124,41 @@ def test_sampler_restarts_after_kill(make: Make, qtbot: QtBot) -> None:
     with qtbot.waitSignal(sampler.snapshot):
         pass
     assert sampler.pid != first
-    assert errors[0]
+    assert errors[0] == "The device sampler has exited. Retrying in 0.5 s."
     assert errors[-1] == ""
 
 
-def test_sampler_restarts_at_growing_intervals(make: Make, qtbot: QtBot) -> None:
+def test_sampler_restarts_at_growing_intervals(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler._FIRST_PAUSE_MS", 50)
+    monkeypatch.setattr("gui.sources.devices.sampler._LONGEST_PAUSE_MS", 150)
+    log = paths.make_private_folder(paths.home() / "logs") / "sampler.log"
+    log.write_bytes(bytes((1 << 20) + 1))  # too large to append to
     sampler = make("raise SystemExit('a fault of mine')")
     errors: list[str] = []
     sampler.error_changed.connect(errors.append)
     sampler.start()
-    qtbot.waitUntil(lambda: len(errors) >= 3)
-    log = paths.home() / "logs" / "sampler.log"
+    qtbot.waitUntil(lambda: len(errors) >= 4)
+    assert set(log.read_text().splitlines()) == {"a fault of mine"}
     assert log.read_text().count("a fault of mine") > 1
-    assert all(pause in error for pause, error in zip(("0.5 s", "1 s", "2 s"), errors, strict=False))
+    assert all(f"{pause_s} s" in error for pause_s, error in zip((0.05, 0.1, 0.15, 0.15), errors, strict=False))
 
 
-def test_sampler_restarts_after_silence(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{}, {"explain": lambda code, output: f"{code} {output}"}])
+def test_sampler_restarts_after_silence(
+    make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
     monkeypatch.setattr("gui.sources.devices.sampler.SILENCE_S", 0.3)
-    sampler = make(FOREVER, interval_s=0.05)
+    (paths.make_home() / "logs").write_text("not a folder")  # errors can't be logged
+    sampler = make(FOREVER, interval_s=0.05, **options)
+    errors: list[str] = []
+    sampler.error_changed.connect(errors.append)
     sampler.start()
     first = sampler.pid
-    with qtbot.waitSignal(sampler.error_changed):
-        pass
     qtbot.waitUntil(lambda: sampler.pid not in (None, first))
+    assert errors[:2] == [
+        "The device sampler has stopped responding and is being restarted.",
+        "The device sampler has stopped responding. Retrying in 0.5 s.",
+    ]
 
 
 @pytest.mark.parametrize("output", ["'hello', flush=True", "'x' * 5000, end='', flush=True"], ids=["text", "long line"])
