@@ -53,11 +53,9 @@ class Checkpoint:
 
     @property
     def position_text(self) -> str:
-        """Position in the training, such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
-        if self.epoch is None:
+        """Position in the training, such as "epoch 3, step 345", or "" if unknown."""
+        if self.epoch is None or self.step is None:
             return ""
-        if self.step is None:
-            return tr("epoch {epoch}").format(epoch=self.epoch)
         return tr("epoch {epoch}, step {step}").format(epoch=self.epoch, step=localized(self.step))
 
     @property
@@ -102,16 +100,13 @@ def _is_checkpoint_name(name: str) -> bool:
     return name.endswith(".pt") and not name.startswith(".")
 
 
-def _read_logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
-    """Read the positions of the newest last.pt and best.pt from the end of a log, by file name.
-
-    A position is an epoch and a step, each None if it is unknown.
-    """
+def _read_logged_positions(log: Path) -> dict[str, tuple[int, int]]:
+    """Read the epoch and step of the newest last.pt and best.pt from the end of a log, by file name."""
     try:
         tail = read_end(log, _TAIL_BYTES)
     except OSError:
         return {}
-    positions: dict[str, tuple[int | None, int | None]] = {}
+    positions: dict[str, tuple[int, int]] = {}
     end = len(tail)
     # Search backwards until both names are found, since a log contains many checkpoints.
     while len(positions) < 2 and (start := tail.rfind(_TAG, 0, end)) >= 0:

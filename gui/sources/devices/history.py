@@ -73,7 +73,7 @@ class DeviceHistory:
         self._cpus[device_key(host, CPU)] = snapshot.cpu
         timeline.append(snapshot.time - self.origin, _make_row(snapshot, host))
         self._update_titles(snapshot, host)
-        if timeline.row_bytes != row_bytes or len(timeline) == 1:  # new devices, quantities or hosts
+        if timeline.row_bytes != row_bytes:  # new devices or quantities
             self._distribute_budget()
 
     def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:

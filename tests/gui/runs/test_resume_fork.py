@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import Qt
@@ -13,13 +14,14 @@ from PySide6.QtWidgets import QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, RunFinished, Waiting
-from engine.runs.folder import RunFolder, create_run
+from engine.contract.protocol import Command, Pause, Stop
+from engine.runs.folder import RunFolder, UnreadableJob, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from engine.system import paths
 from gui.runs.page import RunsPage
-from gui.sources.active_runs import QueuedRun, read_device_queues
-from gui.sources.checkpoints import checkpoints_of
+from gui.sources.active_runs import QueuedRun, read_device_queues, request_pause, request_stop
+from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import read_queue_positions
 from tests.gui.runs.conftest import Refresh, read_column, select_runs
@@ -249,6 +251,30 @@ def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
     assert checkpoints_of(RunFolder(tmp_path)) == ()
 
 
+@pytest.mark.parametrize(
+    ("newest_first", "chosen"),
+    [
+        (("best.pt", OLDER, "last.pt"), "last.pt"),
+        (("best.pt", OLDER, "epoch-1-step-2.pt"), OLDER),
+        (("best.pt",), "best.pt"),
+        ((), None),
+    ],
+)
+def test_fork_prefers_last_then_newest_resumable(newest_first: tuple[str, ...], chosen: str | None) -> None:
+    found = choose_fork_checkpoint(tuple(Checkpoint(Path(name), 1, 0.0) for name in newest_first))
+    assert (found and found.name) == chosen
+
+
+def test_requests_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[Path, Command]] = []
+    monkeypatch.setattr("engine.runs.slurm.send", lambda run, command: sent.append((run.path, command)))
+    run = write_run(8, None)
+    assert [request(run.run_id).path for request in (request_pause, request_stop)] == [run.path] * 2
+    assert sent == [(run.path, Pause()), (run.path, Stop())]
+    with pytest.raises(LookupError, match="no longer in the list"):
+        request_stop("run-gone")
+
+
 def test_details_offer_only_fork_while_starting(page: RunsPage, refresh: Refresh) -> None:
     run = create_run(job())
     refresh()
@@ -273,6 +299,9 @@ def test_device_queues_are_holders_and_queued_runs(monkeypatch: pytest.MonkeyPat
         titles = [run.title for run in read_device_queues()["cpu"]]
         assert [run.left_s for run in read_device_queues()["cpu"]] == [60.0, 60.0, None, None, None]
         assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
+        for error in (UnreadableJob("damaged"), OSError("gone")):
+            monkeypatch.setattr("engine.runs.estimates.estimate_remaining_s", Mock(side_effect=error))
+            assert {run.left_s for run in read_device_queues()["cpu"]} == {None}
         append_events(runs[0], RunFinished(time=time.time(), outcome="completed"))
         assert read_device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)
         assert read_queue_positions()[0].waits_for == "the use of “first”’s model, “shared”"

@@ -113,3 +113,4 @@ def test_peaks_drop_points_outside() -> None:
 def test_peaks_leave_few_points(buckets: int) -> None:
     x, y = np.arange(150.0), np.ones(150)
     assert thin(x, y, buckets)[1] is y
+    assert reduce_to_extremes(x, y, 5.0, 5.0, 10)[1] is y

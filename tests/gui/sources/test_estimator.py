@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.advice import MemoryEstimate
 from engine.contract.messages import Done
-from engine.runs.estimates import Estimate
+from engine.runs.estimates import Estimate, PastRun
 from engine.runs.folder import create_run
 from gui.form.followers import create_sample_job
 from gui.form.readiness import describe_estimate_basis, format_estimate
@@ -118,7 +118,13 @@ def test_late_estimate_of_an_earlier_request_is_ignored(
 ) -> None:
     begun, gate, answered = threading.Event(), threading.Event(), list[EstimateRequest | None]()
     estimator.changed.connect(lambda: answered.append(estimator.request))
-    monkeypatch.setattr(estimator_module, "read_past_runs", lambda *_: begun.set() or (gate.wait() and []))
+
+    def read_past_runs(*_arguments: object) -> list[PastRun]:
+        begun.set()
+        gate.wait()
+        return []
+
+    monkeypatch.setattr(estimator_module, "read_past_runs", read_past_runs)
     estimator.set_request(request())
     qtbot.waitUntil(begun.is_set)
     estimator.set_request(request(epochs=3))

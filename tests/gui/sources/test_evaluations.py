@@ -68,23 +68,30 @@ def test_comparable_evaluations_have_the_same_samples(saved: SavedEvaluation) ->
     again = save_evaluation(run, dataset, "d", date="2026-11-26T10:00:00Z")
     found = find_comparable_evaluations(again.evaluation)
     assert [(each.title, each.saved.evaluation.id) for each in found] == [("other", "a"), ("ours", saved.evaluation.id)]
+    run.job_file.unlink()
+    run.job_file.symlink_to(run.job_file)  # reading it raises an OSError
+    assert [each.title for each in find_comparable_evaluations(again.evaluation)] == ["ours"]
 
 
 def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> None:
     has_class = np.array([False, True, False, True, True])
     counted = Outcomes(np.array([0.2, 0.5, 0.5, 0.9, 0.1], np.float32), has_class)
-    counts = counted.at(0.5)
-    assert counts == ConfusionCounts(true_positives=2, false_positives=1, false_negatives=1, true_negatives=1)
-    rates = (counts.precision, counts.recall, counts.false_positive_rate, counts.f1)
-    assert rates == pytest.approx((2 / 3, 2 / 3, 1 / 2, 2 / 3))
+    assert counted.at(0.5) == ConfusionCounts(true_positives=2, false_positives=1, false_negatives=1, true_negatives=1)
     assert counted.at(0.95) == ConfusionCounts(0, 0, 3, 2)
     table = make_probabilities(())
     table[[0, 5], 0] = np.nan
     np.save(saved.probabilities_file, table)
     opened = open_evaluation(saved)
-    assert read_outcomes(opened, opened.curves.classes[0]).at(0.0) == ConfusionCounts(
-        3, 7, 0, 0
-    )  # without unknown probabilities
+    # Samples with unknown probabilities are left out.
+    assert read_outcomes(opened, opened.curves.classes[0]).at(0.0) == ConfusionCounts(3, 7, 0, 0)
+    np.save(saved.probabilities_file, np.repeat(np.eye(3), 4, axis=0)[:, [1, 2, 0]])
+    assert read_outcomes(opened, opened.curves.classes[2]).at(0.5) == ConfusionCounts(0, 4, 4, 4)
+    for damaged in (table[:-1], table[:, :1]):
+        np.save(saved.probabilities_file, damaged)
+        with pytest.raises(DamagedEvaluation, match="can't be read"):
+            read_outcomes(opened, opened.curves.classes[1])
+    saved.probabilities_file.unlink()
+    assert isinstance(read_outcomes(opened, opened.curves.classes[1]), CurveCounts)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +111,24 @@ def test_counts_follow_the_curve_without_probabilities(threshold: float, counts:
     assert CurveCounts(curve).at(threshold) == counts
 
 
+@pytest.mark.parametrize(
+    ("counts", "ratios"),
+    [
+        (ConfusionCounts(0, None, 4, None), (0.0, 0.0, None, 0.0)),  # false positives are unknown
+        (ConfusionCounts(1, 3, 0, None), (1 / 4, 1.0, None, 2 / 5)),
+        (ConfusionCounts(0, 0, 0, 0), (None, None, None, None)),
+        (ConfusionCounts(1, 3, 4, 2), (1 / 4, 1 / 5, 3 / 5, 2 / 9)),
+    ],
+)
+def test_ratios_of_counts(counts: ConfusionCounts, ratios: tuple[float | None, ...]) -> None:
+    assert (counts.precision, counts.recall, counts.false_positive_rate, counts.f1) == ratios
+
+
 def test_confusion_counts_uncertain_samples_as_no_class() -> None:
     samples = SampleTable(
-        true_class=np.array([0, 0, 1, 1, -1]),
-        predicted_class=np.array([0, 1, 1, -1, 0]),
-        confidence=np.array([0.9, 0.5, 0.4, 0.9, 0.9]),
+        true_class=np.array([0, 0, 1, 1, -1, 2, 1]),
+        predicted_class=np.array([0, 1, 1, -1, 0, 0, 3]),
+        confidence=np.array([0.9, 0.5, 0.4, 0.9, 0.9, 0.9, 0.9]),
     )
     assert count_confusion(samples, 2, 0.5).tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 0]]
     assert count_confusion(SampleTable(), 2, 0.5) is None

@@ -10,13 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QImage, QPixmap
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, device_key
 from gui.sources.devices.history import DeviceHistory
-from gui.sources.export import ExportError, copy_excerpt, export_png, format_reading, save_in_background, write_csv
+from gui.sources.export import (
+    ExportError,
+    copy_excerpt,
+    export_png,
+    format_reading,
+    save_image,
+    save_in_background,
+    write_csv,
+)
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 START = 1_700_000_000.0
@@ -105,6 +113,7 @@ def test_export_csv_reports_error(history: DeviceHistory, tmp_path: Path, qtbot:
     qtbot.waitUntil(lambda: len(messages.received) == 1)
     text, severity = messages.received[0]
     assert severity == "warning"
+    assert text.startswith("Could not save")
     assert "No such file or directory" in text
     assert "Choose another folder" in text
 
@@ -134,7 +143,15 @@ def test_export_png_writes_widget(tmp_path: Path, styled: QApplication, qtbot: Q
     widget.setStyleSheet("background: #123456")
     widget.resize(320, 200)
     qtbot.addWidget(widget)
-    image = QImage(str(export_png(tmp_path / "e.png", widget.grab())))
+    messages = Messages()
+    save_image(tmp_path / "e.png", widget.grab(), messages.message)
+    image = QImage(str(tmp_path / "e.png"))
     ratio = widget.devicePixelRatioF()
     assert (image.width(), image.height()) == (320 * ratio, 200 * ratio)
     assert image.pixelColor(100, 100).name() == "#123456"
+    save_image(tmp_path / "f.png", QPixmap(), messages.message)
+    assert messages.received == [
+        (f"The image was saved to {tmp_path}/e.png.", "info"),
+        ("Could not save f.png: there is nothing to save as an image.", "warning"),
+    ]
+    assert os.listdir(tmp_path).count("f.png") == 0

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtCore import QCoreApplication, QProcess
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, InspectionProgress, inspector_options
 from engine.contract.job import Job
+from engine.contract.messages import Done
 from engine.system import paths
 from gui.sources import inspector as inspector_module
-from gui.sources.inspector import Inspector, Thumbnails
+from gui.sources.inspector import Inspector, PluginReader, Thumbnails
 
 pytestmark = pytest.mark.usefixtures("real_inspector")
 
@@ -37,6 +40,50 @@ def test_inspector_reports_progress_and_classes(inspector: Inspector, qtbot: QtB
     assert len(report.examples) > 0
     assert progress[0] == InspectionProgress(0, 0)
     assert not inspector.running
+
+
+def test_inspector_receives_a_long_report(
+    inspector: Inspector, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = DatasetReport(folder="f" * (2 << 20), format="")
+    (tmp_path / "output").write_bytes(msgspec.json.encode(Done(answer=report)) + b"\n")
+    commands: list[list[str]] = []
+
+    def command(_inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
+        commands.append(arguments)
+        return "cat", [str(tmp_path / "output")]
+
+    monkeypatch.setattr(Inspector, "command", command)
+    job = Job.from_fields(dataset=str(tmp_path), task="segmentation", seed=3)
+    with qtbot.waitSignal(inspector.done) as answer:
+        inspector.start(job)
+    assert answer.args == [report]
+    assert commands == [[str(tmp_path), *inspector_options(job, load_catalogue())]]
+    assert inspector.folder == str(tmp_path)
+
+
+def test_plugins_are_read_until_their_entries_are_saved(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, commands, programs = tmp_path / "entries", list[list[str]](), iter(("true", "touch"))
+
+    def command(_reader: PluginReader, arguments: list[str]) -> tuple[str, list[str]]:
+        commands.append(arguments)
+        return next(programs), [str(file)]
+
+    monkeypatch.setattr(PluginReader, "command", command)
+    reader, before = PluginReader(), load_catalogue()
+    monkeypatch.setattr(inspector_module, "supplement_file", lambda: None)
+    reader.start()  # no plug-ins are installed
+    monkeypatch.setattr(inspector_module, "supplement_file", lambda: file)
+    with qtbot.waitSignal(reader.failed):
+        reader.start()
+    assert load_catalogue() is before
+    with qtbot.waitSignal(reader.done):
+        reader.start()
+    assert load_catalogue() is not before
+    reader.start()
+    assert commands == [["--plugins"]] * 2
 
 
 def test_inspector_answers_last_folder_only(inspector: Inspector, qtbot: QtBot, tmp_path: Path) -> None:

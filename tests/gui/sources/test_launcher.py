@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.runs import launch
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
 from gui.pages import RUNS
-from gui.sources.launcher import Launcher, _save_job, make_creation_problem, with_absolute_paths
+from gui.sources.background import Background
+from gui.sources.launcher import IDLE_MS, Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import job, write_run
@@ -76,6 +79,131 @@ def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pyte
         launcher.resume(run, {"epochs": 9})
     assert [each.path for each in started] == [run.path]
     assert not launcher.busy
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "message"),
+    [
+        ("create_run", ValueError("unexpected"), "Could not create the run."),
+        ("create_run", OSError(errno.ENOSPC, "no space"), "is full"),
+        ("start_supervisor", OSError(errno.ENOSPC, "no space"), "is full"),
+    ],
+)
+def test_launcher_is_free_after_a_failed_start(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception, message: str
+) -> None:
+    def fail(_argument: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"gui.sources.launcher.{broken}", fail)
+    launcher = Launcher()
+    with qtbot.captureExceptions() as raised, qtbot.assertNotEmitted(launcher.started):
+        with qtbot.waitSignal(launcher.failed) as failed:
+            launcher.start(job())
+        launcher.close()
+    assert message in failed.args[0][0].message
+    assert not launcher.busy
+    assert [kind for kind, _, _ in raised] == ([ValueError] if isinstance(error, ValueError) else [])
+
+
+Preload = Callable[..., list[RunFolder]]
+_FOREVER_MS = 1 << 30
+
+
+@pytest.fixture
+def preload(preloader: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preload:
+    """Return a function that replaces the preloaded process by a shell script, which can write to `tmp_path`.
+
+    It returns a list to which runs that are started without this process are added.
+    """
+    started: list[RunFolder] = []
+
+    def start(run: RunFolder) -> int:
+        started.append(run)
+        return 1
+
+    def replace(script: str, patience_ms: int = _FOREVER_MS) -> list[RunFolder]:
+        file = tmp_path / "python"
+        file.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{script}")
+        file.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(file))
+        monkeypatch.setattr("gui.sources.launcher.PATIENCE_MS", patience_ms)
+        for module in ("engine.runs.launch", "gui.sources.launcher"):
+            monkeypatch.setattr(f"{module}.start_supervisor", start)
+        return started
+
+    return replace
+
+
+FORK = 'echo ready; while read -r folder; do touch "$folder/forked"; echo "started 1 $folder"; done'
+SILENT = "exec sleep 600"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@pytest.mark.parametrize(("script", "is_forked"), [(FORK, True), (SILENT, False), ("exit 1", False), (None, False)])
+def test_run_waits_for_the_preloaded_process_while_it_may_help(
+    qtbot: QtBot, preload: Preload, caplog: pytest.LogCaptureFixture, script: str | None, is_forked: bool
+) -> None:
+    """The process is ready, slow, ends early, or can't be started."""
+    started = preload(script or "", patience_ms=0 if script == SILENT else _FOREVER_MS)
+    if script is None:
+        paths.make_home()
+        (paths.home() / "logs").write_text("not a folder")
+    launcher = Launcher()
+    with qtbot.waitSignal(launcher.started) as signal:
+        launcher.start(job())
+        assert launcher.busy
+    (run,) = list_runs()
+    assert signal.args[0].path == run.path
+    assert not launcher.busy
+    if is_forked:
+        wait_until((run.path / "forked").exists, "the run to be forked")
+    assert [each.path for each in started] == ([] if is_forked else [run.path])
+    with qtbot.assertNotEmitted(launcher.started):
+        launcher.close()
+    assert [record.levelname for record in caplog.records] == (["WARNING"] if script is None else [])
+    caplog.clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+def test_unused_preloaded_process_is_ended(qtbot: QtBot, preload: Preload, tmp_path: Path) -> None:
+    preload(f"echo ready; {SILENT}")
+    launcher = Launcher()
+    (timer,) = (each for each in launcher.findChildren(QTimer) if each.interval() == IDLE_MS)
+    assert (timer.isSingleShot(), timer.isActive()) == (True, False)
+    for is_used in (False, True):
+        launcher.preload()
+        qtbot.waitUntil(lambda: launcher.ready)
+        assert timer.isActive()
+        if is_used:
+            launcher.close()
+        else:
+            timer.timeout.emit()
+        assert not launcher.ready
+        qtbot.waitUntil(lambda: not launcher.findChildren(Background))
+        assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert not timer.isActive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_requested_run_starts_when_the_window_closes(
+    qtbot: QtBot, preload: Preload, tmp_path: Path, is_waiting: bool
+) -> None:
+    """It has been created, and may wait for the preloaded process."""
+    started = preload(SILENT)
+    launcher = Launcher()
+    launcher.start(job())
+    if is_waiting:
+        qtbot.waitUntil(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").stat().st_size > 0)
+    else:
+        wait_until(list_runs, "the run to be created")
+    with qtbot.waitSignal(launcher.started):
+        launcher.close()
+    assert [run.path for run in started] == [run.path for run in list_runs()]
+    assert (tmp_path / "pid").exists() == is_waiting
+    if is_waiting:
+        assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
@@ -152,15 +280,16 @@ def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected
 def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    job = with_absolute_paths(Job.from_fields(dataset="images", model="~/net.py", weights_file=""))
+    job = with_absolute_paths(Job.from_fields(dataset="images", model="~/net.py", weights_file="net.pt"))
     assert job.data.dataset == str(tmp_path / "images")
     assert job.model.name == str(tmp_path / "home" / "net.py")
-    assert job.model.weights_file == ""
+    assert job.model.weights_file == str(tmp_path / "net.pt")
     assert with_absolute_paths(Job.from_fields(dataset="images")).model.name == Job().model.name
     assert with_absolute_paths(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(
         tmp_path / "run/last.pt"
     )
-    assert with_absolute_paths(Job()).checkpoints.resume_from == ""
+    unset = with_absolute_paths(Job())
+    assert (unset.checkpoints.resume_from, unset.model.weights_file) == ("", "")
 
 
 @pytest.mark.usefixtures("preloader")

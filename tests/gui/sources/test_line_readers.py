@@ -90,6 +90,7 @@ def test_restart_by_a_receiver_ignores_the_rest_of_the_old_output(
     [
         ("import sys\nprint('a warning', file=sys.stderr)\nraise SystemExit('no memory')", "ended early: no memory"),
         ("raise SystemExit(7)", "ended early: exit code 7"),
+        ("import os\nos.kill(os.getpid(), 9)", "ended early: exit code 9"),
         ("print('[1]')", "invalid output"),
         ("print('x' * (2 << 20))", "invalid output"),
     ],
@@ -107,11 +108,12 @@ def test_process_without_answer_fails(
 def test_process_without_answer_fails_after_one_with_an_answer(
     child: Callable[[str], JsonLinesProcess], qtbot: QtBot
 ) -> None:
-    process = child("import sys\nprint(sys.argv[1]) if sys.argv[1:] else None")
+    process = child("import sys\nsys.stdout.write(sys.argv[1])")
     with qtbot.waitSignal(process.done):
-        process.run(['{"result": 1}'])
-    with qtbot.waitSignal(process.failed), qtbot.assertNotEmitted(process.done):
-        process.run()
+        process.run(['{"result": 1}\n{"an incomplete'])
+    with qtbot.waitSignal(process.failed) as failed, qtbot.assertNotEmitted(process.done):
+        process.run(['{"progress": 2}\n'])
+    assert failed.args == ["Counting ended early: exit code 0"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
@@ -140,6 +142,7 @@ def test_missing_python_fails(
     with qtbot.waitSignal(process.failed) as failed:
         process.run()
     assert "/no/such/python" in failed.args[0]
+    assert not process.running
 
 
 def read_all(reader: LogReader) -> list[AnyEvent]:

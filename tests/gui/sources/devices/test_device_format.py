@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, RetiredMemory, Xid, gpu_title
 from gui.sources.devices.device_format import (
     GpuState,
+    current_user,
     describe_gpu,
     describe_use,
     describe_use_briefly,
@@ -55,6 +57,7 @@ def test_description_has_all_known_values() -> None:
     for name in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w"):
         without = describe_gpu(msgspec.structs.replace(gpu, **{name: None})).partition(": ")[2].split(", ")
         assert len(set(complete) - set(without)) == 1, name
+    assert describe_gpu(Gpu(uuid="GPU-1", name="H200", nvml_index=3, cuda_index=3)).endswith("call it 3: no data")
 
 
 def test_busy_sums_memory_by_user_or_in_all() -> None:
@@ -71,7 +74,7 @@ def test_busy_sums_memory_by_user_or_in_all() -> None:
         GpuProcess(9, user="anna", memory_used_bytes=2 << 30),
         GpuProcess(5),
     )
-    assert describe_use(named) == "busy: python, 1.0 GiB; anna; process 5"
+    assert describe_use(named) == describe_use_briefly(named) == "busy: python, 1.0 GiB; anna; process 5"
     unknown = (GpuProcess(5), GpuProcess(6))
     assert (describe_use(unknown), describe_use_briefly(unknown)) == ("busy: 2 processes", "busy")
     assert describe_use_briefly((*unknown, GpuProcess(7, memory_used_bytes=2 << 30))) == "busy: 2.0 GiB"
@@ -99,12 +102,19 @@ def test_gpus_are_sorted_as_cuda_counts_them() -> None:
     assert [gpus.index(gpu) for gpu in sorted(gpus, key=gpu_sort_key)] == [2, 4, 3, 1, 0]
 
 
+@pytest.mark.parametrize("error", [KeyError(), OSError()])
+def test_current_user_without_a_name_is_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=error))
+    assert current_user.__wrapped__() is None
+
+
 def test_states_include_recent_xid() -> None:
     gpu = full_gpu(throttled=(), xids=(Xid(START - 10, 31), Xid(START - 5, 79)))
     (state,) = states(gpu, START)
     assert state.alarming
     assert state.text.startswith("Xid 79: the GPU has fallen off the bus (")
-    assert states(gpu, START + 3601) == ()
+    assert len(states(gpu, START + 3595)) == 1
+    assert states(gpu, START + 3596) == ()
 
 
 def test_states_program_xid_is_not_alarming() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,8 @@ def test_history_orders_devices_by_cuda() -> None:
     history.add(snapshot(gpu(0), gpu(1)))
     assert history.devices == (UUIDS[1], UUIDS[0], CPU)
     assert [history.titles[device] for device in history.devices] == ["GPU 0", "GPU 1", "CPU"]
+    history.add(snapshot(gpu(0), time=1_700_000_001.0))
+    assert history.devices == (UUIDS[0], CPU, UUIDS[1])
 
 
 def test_history_forgets_devices_without_readings() -> None:
@@ -95,24 +99,29 @@ def test_history_separates_hosts() -> None:
 
 def test_history_restores_readings_within_its_retention() -> None:
     history = DeviceHistory()
-    history.set_retention(100.0)
     history.add(snapshot(gpu(0, power_w=9.0), time=1000.0))
-    past = [
-        (time, {UUIDS[0]: {"power_w": time}, "GPU-gone": {"power_w": 1.0}}) for time in (899.0, 901.0, 999.0, 1000.0)
-    ]
-    history.restore([past[0], (900.5, {UUIDS[0]: {}}), *past[1:]])
-    known = np.isfinite(history.values(UUIDS[0], "power_w"))
-    assert history.times(UUIDS[0])[known].tolist() == [901.0, 999.0, 1000.0]
-    assert history.values(UUIDS[0], "power_w")[known].tolist() == [901.0, 999.0, 9.0]
-    history.add(snapshot(gpu(0), time=1000.0), host="ws2")
-    history.add(snapshot(gpu(0), time=1200.0), host="ws2")
-    assert history.times(device_key("ws2", UUIDS[0]))[0] >= 1100.0
+    history.set_retention(200.0)
+    restored = [801.0, 892.0, 981.0, 1000.0]
+    past = [(time, {UUIDS[0]: {"power_w": time}, "GPU-gone": {"power_w": 1.0}}) for time in (799.0, *restored)]
+    history.restore([past[0], (800.5, {UUIDS[0]: {}}), *past[1:]])
+    times, values = history.times(UUIDS[0]), history.values(UUIDS[0], "power_w")
+    known = np.isfinite(values)
+    assert times[known].tolist() == restored
+    assert values[known].tolist() == [*restored[:-1], 9.0]
+    gaps = [bool(((times > start) & (times < end)).any()) for start, end in pairwise(restored)]
+    assert gaps == [True, False, False]
+    for host in ("", "ws2"):
+        history.add(snapshot(gpu(0), time=1001.0), host=host)
+        history.add(snapshot(gpu(0), time=1300.0), host=host)
+        assert history.times(device_key(host, UUIDS[0]))[0] >= 1100.0
 
 
 def test_history_shares_its_budget_between_hosts() -> None:
     history = DeviceHistory(budget_bytes=MIB)
     for host in ("", "ws2", "ws3"):
         history.add(snapshot(gpu(0)), host=host)
+    assert history.allocated_bytes <= MIB
+    history.add(snapshot(*(gpu(number) for number in range(8)), time=1_700_000_001.0))
     assert history.allocated_bytes <= MIB
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.device_history import HistoryWriter, history_file, read_history
@@ -18,6 +19,7 @@ from engine.system import paths
 from gui.sources.devices.hosts import Hosts
 from gui.sources.devices.sampler import SamplerProcess
 from tests.gui.conftest import FakeSsh
+from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
@@ -46,6 +48,7 @@ def test_entry_of_this_machine_is_not_watched_a_second_time(open_hosts: Open) ->
     hosts = open_hosts()
     assert hosts.names == ("ws2",)
     assert len(hosts.findChildren(SamplerProcess)) == 2
+    assert {timer.interval() for timer in hosts.findChildren(QTimer)} == {0, 10_000, 40_000}
 
 
 def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
@@ -82,6 +85,8 @@ def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlSt
         )
     hosts = open_hosts()
     hosts.set_history(True)
+    hosts.add_snapshot("ws2", snapshot(time=before))
+    hosts.add_snapshot("", snapshot(time=time.time(), status="not_answering"))  # its GPUs are unknown
     hosts.start()
     history = hosts.history
     qtbot.waitUntil(lambda: uuid_of(0) in history.devices and history.times(uuid_of(0))[0] < before + 1)
@@ -149,18 +154,26 @@ def test_hosts_report_unwatchable_host(
         hosts.start()
         qtbot.waitUntil(lambda: error in hosts.errors.get("ws2", ""))
     assert "ws2" not in hosts.latest
+    hosts.remove("ws2")
+    assert hosts.errors == {}
 
 
 def test_hosts_are_saved_until_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
     first = open_hosts()
     for name in ("ws2", "anna@ws3", "2001:db8::7"):
         first.add(name)
+    put_host(Host(name="2001:db8::7", destination="ws7"))
     again = open_hosts()
     assert again.names == ("ws2", "anna@ws3", "2001:db8::7")
     with qtbot.waitSignal(again.removed) as removed:
         again.remove("anna@ws3")
     assert removed.args == ["anna@ws3"]
-    assert open_hosts().names == ("ws2", "2001:db8::7")
+    last = open_hosts()
+    assert last.names == ("ws2", "2001:db8::7")
+    last.start()
+    qtbot.waitUntil(lambda: (ssh.folder / "calls").exists() and len(ssh.calls) == 2)
+    commands = {call.partition(" -- ")[2] for call in ssh.calls}
+    assert commands == {f"{host} footplate gpus --json --watch" for host in ("ws2", "ws7")}
 
 
 def test_hosts_remove_ends_sampler(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
@@ -170,10 +183,15 @@ def test_hosts_remove_ends_sampler(open_hosts: Open, ssh: FakeSsh, nvml_stub: Nv
     hosts.add("ws2")
     qtbot.waitUntil(lambda: "ws2" in hosts.latest)
     pid = ssh.pid("ws2")
-    hosts.remove("ws2")
+    (paths.home() / "hosts.toml").write_text("damaged")  # the saved list can't be changed
+    with qtbot.waitSignal(hosts.changed):
+        hosts.remove("ws2")
     qtbot.waitUntil(lambda: not psutil.pid_exists(pid))
     assert hosts.names == ()
     assert "ws2" not in hosts.latest
+    assert "ws2" not in {hosts.history.host(device) for device in hosts.history.devices}
+    hosts.add("ws3")
+    assert hosts.names == ("ws3",)
     qtbot.waitUntil(lambda: "" in hosts.latest)
 
 

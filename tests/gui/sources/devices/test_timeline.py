@@ -129,10 +129,13 @@ def test_timeline_slower_sampler_is_no_gap() -> None:
 
 def test_timeline_clock_set_back() -> None:
     timeline = make_timeline(10, 1000)
-    timeline.append(-3600.0, {"up": 10.0})
-    assert np.diff(timeline.x).tolist() == [1.0] * 10
+    view = timeline.x
+    for value in (10.0, 11.0):
+        timeline.append(-3600.0, {"up": value})
+    assert np.diff(timeline.x).tolist() == [1.0] * 11
     assert timeline.x[-1] == -3600
-    assert column(timeline, "up").tolist() == list(range(11))
+    assert column(timeline, "up").tolist() == list(range(12))
+    assert view.tolist() == list(range(10))
 
 
 def test_timeline_prepends_older_rows_with_gaps() -> None:
