@@ -15,13 +15,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.supervisor", description=__doc__)
     parser.add_argument("run_folder", nargs="?", help="the run folder, which contains job.toml")
     parser.add_argument("--preload", action="store_true", help="import PyTorch, then fork a supervisor per folder")
-    parser.add_argument("--tcp", action="store_true", help="listen on loopback with a token")
     options = parser.parse_args()
     if options.preload:
         return serve()
     if options.run_folder is None:
         parser.error("the run folder is missing")
-    return supervise(Path(options.run_folder), tcp=options.tcp)
+    return supervise(Path(options.run_folder))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ _POLL_S = 0.05
 _REFUSED = 2
 
 
-def supervise(
-    folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None, distribute: Distribute | None = None
-) -> int:
+def supervise(folder: Path, *, modules: tuple[str, ...] | None = None, distribute: Distribute | None = None) -> int:
     """Run the job in `folder` as its next execution, and return the exit code.
 
     If another process is running it, report this and return an error code. See `Supervisor` for the other arguments.
@@ -45,7 +43,7 @@ def supervise(
         log_failed_start(run, cause)
         print(cause, file=sys.stderr)
         return _REFUSED
-    return Supervisor(run, job, tcp=tcp, modules=modules, distribute=distribute).run_to_end()
+    return Supervisor(run, job, modules=modules, distribute=distribute).run_to_end()
 
 
 def _lock_run(run: RunFolder) -> bool:
@@ -77,7 +75,8 @@ def _try_lock(descriptor: int) -> bool:
 
 def log_failed_start(run: RunFolder, cause: str) -> None:
     """Log an execution that failed before its supervisor could start."""
+    execution = last_execution(run) + 1  # read before another event becomes the last one
     log = EventLog(run.events_file)
     log.append(Failed(cause=cause))
-    log.append(RunFinished(outcome="failed", execution=last_execution(run) + 1, cause=cause))
+    log.append(RunFinished(outcome="failed", execution=execution, cause=cause))
     log.close()

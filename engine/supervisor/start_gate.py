@@ -174,8 +174,7 @@ class WeightsFetch:
         self._selector = selector
         self._emit = emit
         self._child: LineChild | None = None
-        is_resumed = job.checkpoints.resume_from or checkpoint_of(run)
-        is_needed = job.model.pretrained and not job.model.weights_file and not is_resumed
+        is_needed = job.model.pretrained and not job.model.weights_file and not checkpoint_of(run)
         weights = weights_of(job, load_catalogue()) if is_needed else None
         self.is_done = weights is None  # the worker reports an error if the model has no known weights
         if weights is not None:

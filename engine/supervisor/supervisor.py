@@ -193,7 +193,7 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _poll_once(self) -> None:
-        """Wait for messages, at most for a tick, and handle them. Then poll the log, sampler, notices and clients.
+        """Wait for messages, at most for a tick, and handle them. Then poll the log, sampler and notices.
 
         This may open another socket, or end the run if another program has changed its log.
         """
@@ -204,7 +204,6 @@ class Supervisor:
         self._listen_again_if_removed()
         self._sampler.tick()
         self._notices.tick()
-        self._server.tick()
 
     def _stop_if_log_damaged(self) -> None:
         """End the run if another program has changed its log."""

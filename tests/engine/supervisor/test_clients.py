@@ -224,19 +224,21 @@ def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: 
 def test_clients_are_accepted_once_descriptors_are_free(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    monkeypatch.setattr(server, "NO_FILE_S", 0.02)
-    client = served.open_client(HELLO)
-    lowest = os.dup(0)
-    os.close(lowest)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
-        served.poll_for(0.1)
-        with pytest.raises(BlockingIOError):
-            client.recv(1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    served.receive(client, lambda data: b'"welcome"' in data)
+    for pause_s in (0.02, 100.0):  # the server is closed in the second pause
+        monkeypatch.setattr(server, "NO_FILE_S", pause_s)
+        client = served.open_client(HELLO)
+        lowest = os.dup(0)
+        os.close(lowest)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            served.poll_for(0.1)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if pause_s < 1:
+            served.receive(client, lambda data: b'"welcome"' in data)
 
 
 def test_clients_of_other_users_are_refused(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

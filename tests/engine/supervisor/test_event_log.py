@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -153,7 +154,9 @@ def test_second_execution_continues_after_a_torn_line(path: Path) -> None:
     log = EventLog(path)
     log.append(LogLine(text="two"))
     log.close()
-    assert [event.n for event in RunFolder(path.parent).events()] == [1, 2]
+    first, second = RunFolder(path.parent).events()
+    assert (first.n, second.n) == (1, 2)
+    assert first.time <= second.time == pytest.approx(time.time(), abs=60)
 
 
 @settings(max_examples=20)

@@ -32,6 +32,7 @@ from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
+from engine.supervisor.execution import log_failed_start
 from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events, has_exited
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -307,8 +308,10 @@ import errno, fcntl, sys
 from pathlib import Path
 from engine.supervisor.execution import supervise
 
+errors = [BlockingIOError(errno.EAGAIN, "Locked"), OSError(errno.ENOLCK, "No locks available")]
+
 def refuse(_descriptor, _operation):
-    raise OSError(errno.ENOLCK, "No locks available")
+    raise errors.pop(0)
 
 fcntl.flock = refuse
 sys.exit(supervise(Path(sys.argv[1])))
@@ -316,11 +319,17 @@ sys.exit(supervise(Path(sys.argv[1])))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
-def test_file_system_without_locks_does_not_refuse_a_supervisor() -> None:
+def test_supervisor_waits_for_the_previous_one_and_needs_no_locks() -> None:
+    """Lock the folder of an ended run until the second try, which finds that the file system has no locks."""
     run = create_run(Job())
+    log_failed_start(run, "It broke.")
     run.job_file.write_text("= 1")  # the supervisor logs the failure and exits
     subprocess.run([sys.executable, "-c", NO_LOCKS, run.path], cwd=ROOT, capture_output=True, check=False)
-    assert isinstance(run.last_event(), RunFinished)
+    logged = [(type(event), event.cause) for event in run.events() if isinstance(event, Failed | RunFinished)]
+    assert logged[:2] == [(Failed, "It broke."), (RunFinished, "It broke.")]
+    finished = run.last_event()
+    assert isinstance(finished, RunFinished)
+    assert (finished.outcome, finished.execution, len(logged)) == ("failed", 2, 4)
 
 
 # Waiting

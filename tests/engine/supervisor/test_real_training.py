@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -105,6 +106,11 @@ def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
 
 
 def test_preloaded_run_starts_without_imports(preloader: Preloader, images: Path) -> None:
+    killed = create_run(job(images, epochs=LONG))
+    with preloaded(preloader, killed):
+        pid = preloader.pids[str(killed.path)]
+        assert os.getsid(pid) == pid
+        os.kill(pid, signal.SIGKILL)
     for workers in (1, 2):
         run = create_run(job(images, workers=workers))
         with preloaded(preloader, run) as connection:
@@ -114,6 +120,7 @@ def test_preloaded_run_starts_without_imports(preloader: Preloader, images: Path
         preloader.poll()
         pid = preloader.pids[str(run.path)]
         wait_until(lambda pid=pid: has_exited(pid), "the supervisor to go")  # type: ignore[misc]
+    assert "The supervisor was killed by SIGKILL" in (killed.path / "supervisor.log").read_text()
 
 
 @pytest.mark.long

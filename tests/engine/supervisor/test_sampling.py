@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import selectors
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
 from engine.contract.events import DeviceSample
 from engine.gpus.cpu import cpu_name
 from engine.supervisor import sampling
-from engine.supervisor.environment import run_devices
+from engine.supervisor.environment import describe_environment, run_devices, usable_cores
 from engine.supervisor.sampling import FREED_SLACK_BYTES, Sampler, samples_of
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -76,14 +78,15 @@ def test_sampler_reports_free_memory_on_cpu() -> None:
 
 def test_sampler_that_cannot_start_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    starts = []
+    starts: list[Any] = []
     closed: list[bool] = []
+    stopped: list[bool] = []
 
     def start_second_time(*arguments: object, **_options: object) -> SimpleNamespace:
         starts.append(arguments)
         if len(starts) == 1:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return SimpleNamespace(close=lambda: closed.append(True))
+        return SimpleNamespace(close=lambda: closed.append(True), stop=lambda: stopped.append(True))
 
     monkeypatch.setattr(sampling, "LineChild", start_second_time)
     monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now))
@@ -96,14 +99,21 @@ def test_sampler_that_cannot_start_is_started_later(monkeypatch: pytest.MonkeyPa
         for _ in range(2):
             now += 2 * sampling.RESTART_S
             sampler.tick()
-        assert (len(starts), closed) == (2, [])
+        assert (len(starts), closed, stopped) == (2, [], [])
+        _, _, _, on_end = starts[1]
+        on_end("an invalid line")
+        sampler.tick()
+        assert (len(starts), stopped) == (2, [True])
+        now += 2 * sampling.RESTART_S
+        sampler.tick()
+        assert (len(starts), closed) == (3, [True])
         sampler.close()
-        assert closed == [True]
+        assert closed == [True, True]
         sampler.start(delay_s=1.0)
         sampler.close()
         now += 1.0
         sampler.tick()
-    assert (len(starts), closed) == (2, [True])
+    assert (len(starts), closed) == (3, [True, True])
 
 
 def test_samples_of_selects_devices_and_keeps_gaps() -> None:
@@ -133,3 +143,10 @@ def test_run_devices_lists_each_device_with_its_ranks() -> None:
     ]  # fmt: skip
     assert run_devices((A,), 1, snapshot(msgspec.structs.replace(gpu(1), cuda_index=3)))[0].name == "one (GPU 3)"
     assert [(device.name, device.ranks) for device in run_devices((B, A), 1, None)] == [(B, (0,)), (A, (0,))]
+
+
+def test_environment_names_the_host_and_the_driver() -> None:
+    facts = describe_environment(snapshot())
+    expected = {"host": platform.node(), "os": platform.platform(), "cores": str(usable_cores()), "driver": "1"}
+    assert facts == facts | expected
+    assert "driver" not in describe_environment(None)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import selectors
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import ANY
 
 import psutil
 import pytest
 
 from engine.cli import main
+from engine.contract.devices import Cpu, Nvml, Snapshot
 from engine.contract.events import (
     AnyEvent,
     CommandReceived,
+    Failed,
     PhaseChanged,
     RunFinished,
     RunStarted,
     StepMetrics,
     Waiting,
+    Warned,
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
@@ -29,12 +37,16 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.index import find_run
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import list_holders, list_waiting, move
+from engine.supervisor import sampling, start_gate
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.start_gate import StartGate
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images
+from tests.support.clock import Clock
 from tests.support.waiting import wait_until
+
+CPU = Cpu(name="", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
@@ -192,15 +204,97 @@ def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     remove_stale_sockets()
 
 
-def test_gate_fails_if_the_download_of_weights_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
+# Without a supervisor
+
+
+def step_gate(job: Job, *modules: str) -> StartGate:
+    """Poll the gate of a new run until it is open or has failed, and return it after it was closed."""
     with selectors.DefaultSelector() as selector:
-        sampler = Sampler(selector, job.parallel.devices, lambda samples: None)
+        gate = StartGate(create_run(job), job, Sampler(selector, ("cpu",), lambda _samples: None), selector, modules)
+
+        def is_done() -> bool:
+            gate.step(are_devices_named=True)
+            for key, mask in selector.select(0):
+                key.data(mask)
+            return gate.is_open or gate.failure is not None
+
+        wait_until(is_done, "the gate", 20)
+        assert gate.is_open == (gate.failure is None)
+        gate.close()
+    return gate
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("", "No such file or directory"),
+        ("exit 3", "The process that downloads the pretrained weights exited with code 3."),
+        ("echo '{}'; exit 3", "sent an invalid message"),
+        ("""echo '{"type":"failed","cause":"They are gone."}'; exit 3""", "They are gone."),
+    ],
+)
+def test_gate_fails_if_weights_cannot_be_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, cause: str
+) -> None:
+    program = tmp_path / "python"
+    if script:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
+    failure = step_gate(job).failure
+    assert failure is not None
+    assert failure.field == "pretrained"
+    assert cause in failure.cause
+    for fields in ({"resume_from": "/last.pt"}, {"weights_file": "/weights.pt"}, {"pretrained": False}):
+        assert step_gate(job.with_fields(**fields)).failure is None, "these need no download"
+
+
+def test_gate_fails_if_modules_or_the_queue_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert step_gate(Job(), "json", "selectors").failure is None
+    failure = step_gate(Job(), "json", "no_such_module").failure
+    assert failure is not None
+    assert "PyTorch could not be imported: ModuleNotFoundError: No module named 'no_such_module'" in failure.cause
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert step_gate(Job.from_fields(start="at_once")).take_events()[-1] == Warned(code="queue", message=ANY)
+    assert step_gate(Job()).failure is not None
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "waits_s", "failure"),
+    [
+        ("", "ok", 0.0, None),
+        ("", "not_answering", start_gate.GPU_STATE_S, None),
+        ("", None, start_gate.GPU_STATE_S, None),
+        ("GPU 1 is in use.", "ok", start_gate.GPU_PROBLEM_S, Failed(cause="GPU 1 is in use.")),
+    ],
+)
+def test_gate_waits_until_the_gpus_are_usable(
+    monkeypatch: pytest.MonkeyPatch, problem: str, status: Any, waits_s: float, failure: Failed | None
+) -> None:
+    clock = Clock(100.0)
+    monkeypatch.setattr(start_gate, "time", clock)
+    monkeypatch.setattr(sampling, "time", clock)
+    monkeypatch.setattr(sampling, "LineChild", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(start_gate, "gpu_problems", lambda *_: [problem] if problem else [])
+    job = Job.from_fields(devices=("GPU-1",), start="at_once")
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, job.parallel.devices, lambda _samples: None)
         gate = StartGate(create_run(job), job, sampler, selector, ())
+        sampler.add(Snapshot(time=0.0, host="", nvml=Nvml("ok"), gpus=(), cpu=CPU))  # from before the run has its slot
+        gate.step(are_devices_named=True)
+        clock.now += 0.1
+        if status is not None:
+            sampler.add(Snapshot(time=0.0, host="", nvml=Nvml(status), gpus=(), cpu=CPU))
+        clock.now = 100.0 + waits_s
+        if waits_s:
+            gate.step(are_devices_named=True)
+            assert (gate.is_open, gate.failure) == (False, None)
+        clock.now += 0.1
         gate.step(are_devices_named=True)
         gate.close()
-    assert gate.failure is not None
-    assert gate.failure.field == "pretrained"
-    assert "No such file or directory" in gate.failure.cause
-    assert not gate.is_open
+    assert (gate.is_open, gate.failure) == (failure is None, failure)

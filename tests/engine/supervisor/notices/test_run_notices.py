@@ -32,7 +32,7 @@ from engine.contract.events import (
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from engine.runs.notices import KINDS, Notice, NoticeSettings, save_notices, settings_file
+from engine.runs.notices import KINDS, Notice, NoticeSent, NoticeSettings, save_notices, settings_file
 from engine.supervisor.notices import desktop
 from engine.supervisor.notices.run_notices import STALL_S, RunNotifier
 from engine.supervisor.notices.sending import TermHandler, send
@@ -282,7 +282,8 @@ def test_command_is_not_waited_for(tmp_path: Path) -> None:
     run.emit(restart_event())
     for _ in range(100):
         run.wait(1.0)
-    assert run.has_senders
+    (sender,) = run.notices.senders
+    assert os.getsid(sender.pid) == sender.pid, "signals to the supervisor's session don't end it"
     (tmp_path / "gate").write_text("through\n")
     assert run.read_sent() == ["through"]
 
@@ -313,15 +314,22 @@ def test_command_failure_is_logged_once() -> None:
     assert run.warnings == ["The notification command exited with code 7. Its last line: this is wrong"]
 
 
-def test_command_finishes_after_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_closed_first", [True, False])
+def test_command_finishes_after_the_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_closed_first: bool
+) -> None:
     os.mkfifo(tmp_path / "gate")
     run = start_sending(f"cat {tmp_path}/gate >> sent; exit 4")
     run.notices.on_event(RunFinished(outcome="completed"))
-    run.notices.close()
+    (process,) = run.notices.senders
+    if is_closed_first:
+        run.notices.close()
     (tmp_path / "gate").write_text("through\n")
-    for process in run.notices.senders:
-        process.wait(PATIENCE_S)
-    assert "exited with code 4" in capfd.readouterr().err
+    process.wait(PATIENCE_S)
+    if not is_closed_first:
+        run.notices.close()
+    output = capfd.readouterr()
+    assert "exited with code 4" in (output.err if is_closed_first else output.out)
     assert (run.folder.path / "sent").read_text() == "through\n"
     assert run.warnings == [], "RunFinished stays the last event"
 
@@ -446,9 +454,12 @@ def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch
     (notify_send.parent / "bin" / "notify-send").rename(notify_send.parent / "bin" / "gdbus")
     monkeypatch.setenv("PATH", str(notify_send.parent / "bin"))
     assert desktop.find_program() == "gdbus"
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
     notice = Notice(title="", text="", folder="", desktop=True, command="", variables={})
-    assert "notify-send (package libnotify-bin)" in send(notice).desktop_problem
+    assert send(notice) == NoticeSent(desktop_by="gdbus")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    result = send(notice)
+    assert result.desktop_by == ""
+    assert "notify-send (package libnotify-bin)" in result.desktop_problem
 
 
 @pytest.fixture
