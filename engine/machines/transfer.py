@@ -68,7 +68,8 @@ class Channel:
         """Offer the file that is open as `stream`, and send its content from the offset on that the receiver requests.
 
         Returns the reason if the receiver refuses the file, otherwise "". If the file becomes shorter in the meantime,
-        less is sent than was offered. The digest is computed unless `offer` has one. Raises OSError.
+        zeros are sent for the rest, which the receiver notices by the digest. The digest is computed unless `offer` has
+        one. Raises OSError.
         """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)
@@ -77,7 +78,9 @@ class Channel:
         if answer.problem:
             return answer.problem
         remaining = size_bytes - stream.seek(answer.size_bytes)  # the receiver has this many bytes already
-        while remaining > 0 and (data := stream.read(min(_CHUNK_BYTES, remaining))):
+        while remaining > 0:
+            chunk_bytes = min(_CHUNK_BYTES, remaining)
+            data = stream.read(chunk_bytes) or bytes(chunk_bytes)
             write_all(self._writer, data)
             remaining -= len(data)
         return ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,14 @@ import pytest
 from engine.contract.events import CheckpointSaved
 from engine.contract.hosts import Host
 from engine.contract.job import Job
-from engine.contract.nodes import FromNode, NodeFailed, file_sha256
+from engine.contract.nodes import FromNode, NodeFailed, RunFile, file_sha256
 from engine.contract.protocol import Stop
 from engine.contract.worker import WorkerSpec
 from engine.machines import link as links
 from engine.machines.files import LAST, RESUME, FileTransfers
 from engine.machines.link import NodeLink
 from engine.machines.remote_worker import RemoteWorker
-from engine.machines.transfer import FileConnection
+from engine.machines.transfer import Channel, FileConnection
 from engine.processes import group as groups
 from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder
@@ -172,6 +173,22 @@ def test_sent_file_arrives_and_equal_file_is_linked(pair: Pair, tmp_path: Path) 
     digest = file_sha256(source)
     assert pair.run_transfer(lambda on_done: transfers.send(RESUME, source, lambda: digest, on_done)) == ""
     assert (pair.remote / RESUME).samefile(pair.remote / LAST)
+
+
+def test_file_that_shrinks_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    source, target = tmp_path / "last.pt", tmp_path / "copies" / "last.pt"
+    source.write_bytes(b"weights!" * (1 << 18))
+    (answers, asked), (received, sent) = os.pipe(), os.pipe()
+    with source.open("rb") as stream, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(Channel(answers, sent).send, stream, RunFile(path="last.pt"))
+        receiver = Channel(received, asked)
+        offer = receiver.read()
+        os.truncate(source, 1 << 20)
+        assert receiver.receive(offer, target) is None
+        assert sending.result() == ""
+    assert os.listdir(target.parent) == []
+    for descriptor in (answers, asked, received, sent):
+        os.close(descriptor)
 
 
 def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
