@@ -21,7 +21,7 @@ from engine.parallel.layout import compute_layout
 from engine.processes.requests import RequestError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
-from engine.system.format import speed
+from engine.system.format import counted, speed
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
@@ -188,7 +188,7 @@ def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "t
     untried = f"A batch of {largest:,} fits. Larger ones were not tried: "
     if largest == searched.maximum:
         images = next(measured.train_images for measured in searched.trials.values() if measured is not None)
-        return "dataset", f"{untried}the training split has only {images:,} images."
+        return "dataset", f"{untried}the training split has only {counted(images, 'image')}."
     if searched.untried > largest:
         smallest_failed = min((size for size, measured in searched.trials.items() if measured is None), default=None)
         limit = "" if smallest_failed is None else f" One of {smallest_failed:,} does not fit."

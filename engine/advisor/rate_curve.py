@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.advice import RateFound, RatePoint
+from engine.system.format import counted
 
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
@@ -194,7 +195,7 @@ def _explain_short_curve(curve: Curve, finite: int) -> tuple[str, str]:
     """
     if finite == len(curve.losses):
         return (
-            f"The loss rose to {DIVERGED:g} times its best value within {len(curve.losses)} steps, at rates "
+            f"The loss rose to {DIVERGED:g} times its best value within {counted(len(curve.losses), 'step')}, at rates "
             "too low to change anything: it varies more from batch to batch than it could fall.",
             "Try a larger batch size, or check that the labels match the images.",
         )

@@ -30,6 +30,7 @@ from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
 from engine.contract.problems import Choice, Problem, errors
 from engine.contract.weights import HUB_FILES, TIMM_ENCODER
+from engine.system.format import counted
 
 REAL_DISK = RealDisk()
 
@@ -193,7 +194,7 @@ def _best_by_problems(job: Job, task: TaskEntry, classes: int, disk: Disk) -> li
     metrics_in_file = file.measures if file is not None else ()
     known = {measure.id: measure for measure in (*metrics_in_file, *task.metrics)}
     if name in known and known[name].is_always_one(classes):
-        message = f"{known[name].title} is always 100% with {classes} classes."
+        message = f"{known[name].title} is always 100% with {counted(classes, 'class')}."
         return [Problem("best_by", message, "Choose another metric.")]
     # If the metrics can't be determined from the file's text, the run checks the name at its start.
     is_unknowable = task.file and not metrics_in_file
@@ -209,7 +210,9 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
     """
     if task.classes in (None, classes):
         return []
-    message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."
+    message = (
+        f"The masks have {counted(classes, 'class')}; the task {task.title} distinguishes only lines and background."
+    )
     remedy = "Use masks of two values, 0 for the background, ignore a third, or choose the task Semantic segmentation."
     return [Problem("dataset", message, remedy)]
 

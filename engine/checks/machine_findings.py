@@ -18,7 +18,7 @@ from engine.contract.devices import Cpu, Nvml, NvmlStatus, Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
-from engine.system.format import size
+from engine.system.format import counted, size
 
 DRIVER_ERRORS: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
 """States of NVML that are errors on a machine with GPUs."""
@@ -135,7 +135,7 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
         yield Finding("limited", "Memory", f"{text}.", "Close other programs before training.")
     else:
         yield Finding("fine", "Memory", text)
-    yield Finding("fine", "CPU", f"{cpu.name}, {len(cpu.core_load_percent)} cores")
+    yield Finding("fine", "CPU", f"{cpu.name}, {counted(len(cpu.core_load_percent), 'core')}")
 
 
 def disk_findings() -> Iterator[Finding]:

@@ -189,4 +189,4 @@ def machine_problems(
 
 
 def _describe_digest(digest: DatasetDigest) -> str:
-    return f"{counted(digest.files, 'file')} of {digest.size_bytes:,} bytes, digest {digest.names[:8]}"
+    return f"{counted(digest.files, 'file')} of {counted(digest.size_bytes, 'byte')}, digest {digest.names[:8]}"

@@ -16,7 +16,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.model_split import ModelSplit
 from engine.parallel.split_points import Stage, compute_stages
-from engine.system.format import size
+from engine.system.format import counted, size
 
 _WIDTH, _HEIGHT = 64, 12
 _STAGE_HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
@@ -162,7 +162,7 @@ def _format_split(split: ModelSplit) -> list[str]:
     rows = [_format_stage_row(number, stage) for number, stage in enumerate(compute_stages(split))]
     names = ",".join(split.split_points)
     origin = "Split by measurement" if split.chosen else "Split as given"
-    batch = f"{split.microbatches} microbatches of {split.microbatch_size}"
+    batch = f"{counted(split.microbatches, 'microbatch')} of {split.microbatch_size}"
     return [*format_table(_STAGE_HEAD, rows), f"{origin}, for {batch}. To keep it: --split-points {names}"]
 
 

@@ -155,7 +155,7 @@ class ProgressDisplay:
             case Warned():
                 return f"Warning: {event.message}"
             case EventsLost():
-                return f"{event.count} events were lost: {event.reason}"
+                return f"{counted(event.count, 'event')} lost: {event.reason}"
             case Failed():
                 return f"Failed: {event.cause}"
             case DevicesFree():

@@ -17,6 +17,7 @@ from engine.models.base import TaskError, validate_image_size
 from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
 from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head
 from engine.models.registry import MODELS, build_external, is_external, mark_heads
+from engine.system.format import counted
 
 MNIST_CNN = "mnist_cnn"
 MODEL_FILE_IMAGE_SIZE = 224
@@ -80,7 +81,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
             reset_large_head(model, head)
     _load_weights(job, model, head, channels, size)
     if is_external(job):
-        remedy = f"Make its last layer return {classes} values per image."
+        remedy = f"Make its last layer return {counted(classes, 'value')} per image."
         user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes,), remedy)
     mark_heads(job, model, [head] if head is not None else [], job.model.name, classes)
     return model

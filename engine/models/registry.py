@@ -16,6 +16,7 @@ from engine.models import user_file
 from engine.models.base import Model, TaskError
 from engine.models.hugging_face import variants as hugging_face
 from engine.models.model_surgery import adapt_first_conv, set_heads
+from engine.system.format import counted
 from engine.system.plugins import Registry, UnusablePluginError
 
 
@@ -92,7 +93,7 @@ def mark_heads(job: Job, model: nn.Module, heads: Sequence[str], title: str, out
     and states that no layer has `outputs` outputs.
     """
     if job.model.freeze_epochs and not heads:
-        message = f"{title} has no layer with {outputs} outputs that could be trained as the head."
+        message = f"{title} has no layer with {counted(outputs, 'output')} that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
 

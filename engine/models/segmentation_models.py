@@ -14,6 +14,7 @@ from engine.models.base import ModelInfo
 from engine.models.model_surgery import adapt_first_conv, find_head
 from engine.models.registry import build_external, build_seeded, is_external, mark_heads
 from engine.models.tensor_detector import LoadableDetector, adapt_to_image_sizes, load_and_mark_heads
+from engine.system.format import counted
 
 CLASSES = 21
 """Number of classes with which the catalogue describes torchvision's segmentation models.
@@ -100,7 +101,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if isinstance(model, LoadableDetector):
         adapt_to_image_sizes(model, job, size)
         return model
-    remedy = f"Make it return {classes} values per pixel."
+    remedy = f"Make it return {counted(classes, 'value')} per pixel."
     user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes, size, size), remedy)
     return model
 

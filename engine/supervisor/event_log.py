@@ -16,6 +16,7 @@ from pathlib import Path
 from engine.contract.events import DROPPABLE, ENCODE, AnyEvent, EventsLost, RunFinished, Warned
 from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, iterate_complete_lines
+from engine.system.format import counted
 
 MEMORY_LIMIT_BYTES = 32 << 20
 """Maximum size in bytes of the log's lines that wait in memory to be written.
@@ -133,8 +134,8 @@ class EventLog:
         if self._is_finished:
             return  # no warning may follow the last event
         message = (
-            f"The log is writable again after {time.monotonic() - since:.0f} s ({fault}); {count} events that were kept "
-            "in memory have been written."
+            f"The log is writable again after {time.monotonic() - since:.0f} s ({fault}), and now has the "
+            f"{counted(count, 'event')} that had been kept in memory."
         )
         self._add(Warned(code="log_delayed", message=message))
         if self._lost_count:

@@ -53,8 +53,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a noun: "runs", "classes"."""
-    return noun + ("es" if noun.endswith("s") else "s")
+    """Return the plural of a noun: "runs", "classes", "microbatches"."""
+    return noun + ("es" if noun.endswith(("s", "tch")) else "s")
 
 
 def with_unit(number: str, unit: str) -> str:

@@ -15,7 +15,7 @@ from engine.checks.disk import model_file_sha256
 from engine.runs.consent import record_consent
 from engine.system.plain_text import escape
 from engine.system.regular_files import UnusableFile, open_regular
-from gui.format import localized
+from gui.format import counted
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -118,22 +118,15 @@ class ConsentBar(QFrame):
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
-        note = (
-            tr(
-                "Only the first {shown} bytes are shown; 1 line is left ({hidden} bytes). "
-                "Read them in an editor before you allow the file."
-            )
-            if program.hidden_lines == 1
-            else tr(
-                "Only the first {shown} bytes are shown; {lines} lines are left ({hidden} bytes). "
-                "Read them in an editor before you allow the file."
-            )
+        note = tr(
+            "Only the first {shown} are shown. Not shown: {hidden} in {lines}. "
+            "Read the whole file in an editor before you allow it."
         )
         self._hidden_note.setText(
             note.format(
-                shown=localized(PREVIEW_BYTES),
-                lines=localized(program.hidden_lines),
-                hidden=localized(program.hidden_bytes),
+                shown=counted(PREVIEW_BYTES, "byte"),
+                hidden=counted(program.hidden_bytes, "byte"),
+                lines=counted(program.hidden_lines, "line"),
             )
         )
         self._hidden_note.setVisible(program.hidden_bytes > 0 and self._show.isChecked())

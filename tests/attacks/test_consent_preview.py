@@ -41,7 +41,7 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
     assert "os.system" not in text
     assert bar._hidden_note.isVisible()
     left = len(harmless + rest) - PREVIEW_BYTES
-    assert f"3 lines are left ({left} bytes)" in bar._hidden_note.text()
+    assert f"Not shown: {left} bytes in 3 lines." in bar._hidden_note.text()
     bar._show.click()
     assert not bar._hidden_note.isVisible()
 

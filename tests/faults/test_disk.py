@@ -38,7 +38,7 @@ def test_full_disk_costs_only_checkpoints(
         assert run.last_n < unwritten.n
         filler.unlink()
         gate.permit_all_steps()
-        assert "events that were kept in memory" in client.wait_for_warning("log_delayed").message
+        assert "events that had been kept in memory" in client.wait_for_warning("log_delayed").message
     run.completed()
     assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.list_events(Warned)}
     assert not run.partial_file().exists()

@@ -21,6 +21,7 @@ from engine.contract.job import FIELDS
 from engine.supervisor.environment import describe_environment
 from engine.system import paths
 from engine.system.files import read_file
+from engine.system.format import counted
 
 _IRRELEVANT = {
     "name", "recipe", "epochs", "learning_rate", "best_by", "class_weights", "label_smoothing", "clip_norm", "seed",
@@ -41,7 +42,7 @@ def read_versions() -> dict[str, str]:
 def read_hardware() -> tuple[str, ...]:
     """Return the hardware for which a cached answer is valid: one text with the host's processor and core count."""
     facts = describe_environment(None)
-    return (f"{facts['cpu']}, {facts['cores']} cores",)
+    return (f"{facts['cpu']}, {counted(int(facts['cores']), 'core')}",)
 
 
 class CachedAdvice(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from engine.cli.gpus.layout import GAP, Column, create_table, format_line
 from engine.cli.gpus.remarks import format_clock_time, list_remarks, number_gpus
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.gpus.quantities import GIB
-from engine.system.format import NOT_KNOWN, duration, size, with_unit
+from engine.system.format import NOT_KNOWN, counted, duration, size, with_unit
 from engine.system.plain_text import escape
 
 MAX_CPU_NAME = 24
@@ -106,7 +106,7 @@ def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Colu
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
     temperatures = [*(gpu.temperature_c for gpu in gpus), cpu.temperature_c]
     names = [_format_name(gpu) for gpu in gpus]
-    cpu_name = f"{len(cpu.core_load_percent)} cores, {cpu.name}"
+    cpu_name = f"{counted(len(cpu.core_load_percent), 'core')}, {cpu.name}"
     if gpus:
         cpu_name = shorten(cpu_name, max(MAX_CPU_NAME, *map(len, names)), placeholder=" …")
     used_and_total = [(gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus]

@@ -34,6 +34,7 @@ from engine.data.splits import (
     order_by_hash,
 )
 from engine.data.transforms.device_transforms import Statistics
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
 
@@ -191,7 +192,7 @@ def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> 
     by_class = order_by_hash(sample_keys(samples, folder), labels, seed)  # so that each fold has all classes
     held_out[by_class[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
-        message = f"{len(labels)} images can't be divided into {count} folds."
+        message = f"{counted(len(labels), 'image')} can't be divided into {count} folds."
         return replace(found, problems=(*found.problems, dataset_error(message, "Use fewer folds.")))
     return replace(
         found, train=select_samples(samples, ~held_out), val=select_samples(samples, held_out, is_drawn=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from engine.data.decoding.limits import MAX_PIXELS, MAX_VALUES, Unfit
+from engine.system.format import counted
 
 Values = npt.NDArray[Any]
 
@@ -230,7 +231,7 @@ def make_image(values: Values) -> Image.Image:
     if values.dtype != np.uint8 and values.ndim == 3:
         raise Unfit(f"its values are {describe_number_type(values.dtype)}, which no color image of 8 bits can hold")
     if values.ndim == 3 and values.shape[2] > _MAX_CHANNELS:
-        raise Unfit(f"it has {values.shape[2]} bands")
+        raise Unfit(f"it has {counted(values.shape[2], 'band')}")
     if values.dtype.kind == "f":
         values = values.astype(np.float32, copy=False)
     elif values.dtype != np.uint8:

@@ -12,6 +12,7 @@ from engine.data.decoding.mask_survey import Levels
 from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER
 from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
+from engine.system.format import counted
 
 _STRAY_MASKS = 0.5
 """Maximum fraction of masks with values that a class table lacks. Above it, the table is considered wrong."""
@@ -42,8 +43,8 @@ def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -
     if table.listed and (not is_covered or has_next_number):
         others = ", ".join(map(str, unlisted.values[:5].tolist()))
         return Meaning(
-            failure=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
-            f"{others}. Write a table with the columns value and name instead, such as classes.csv."
+            failure=f"{table.file} names {counted(len(values), 'class')}, numbered from 0 to {len(values) - 1}, but "
+            f"masks also hold {others}. Write a table with the columns value and name instead, such as classes.csv."
         )
     if is_covered:
         return Meaning(table.names, MaskCode(values, ignored=void))
@@ -140,6 +141,6 @@ def _explain_missing_values(table: ClassTable, missing: Levels, value_format: st
     """
     example = value_format.format(int(missing.values[missing.pixels.argmax()]))
     return Meaning(
-        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {example}. "
-        "Add these to the table."
+        failure=f"{table.file} names {counted(len(table.names), 'class')}, but most masks also hold others, such "
+        f"as the {example}. Add these to the table."
     )

@@ -21,6 +21,7 @@ from engine.data.decoding.tiff import (
     scale_opacity,
 )
 from engine.data.decoding.transparency import blend, choose_background, remove_transparency
+from engine.system.format import counted
 
 
 def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
@@ -34,7 +35,7 @@ def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> 
         # The number of channels is the number of bands, except that a single band may be repeated.
         return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
     if channels not in (1, 3):  # the dataset consists of multi-band images, but this image is an ordinary one
-        raise Unfit(f"it is not an image of {channels} bands, unlike most of the others")
+        raise Unfit(f"it is not an image of {counted(channels, 'band')}, unlike most of the others")
     facts = read_facts(BytesIO(content))
     if facts is not None and facts.is_deep:
         levels = _decode_deep(content, facts)
@@ -69,6 +70,6 @@ def _decode_deep(content: bytes, facts: Facts) -> Bytes:
     if count in (2, 4) and (facts.has_alpha or is_opacity(values.reshape(-1, count).T)):
         values, alpha = values[:, :, :-1], scale_opacity(values[:, :, -1])
     if values.shape[2] not in (1, 3):
-        raise Unfit(f"it has {count} bands, and the model was trained on images of one or three")
+        raise Unfit(f"it has {counted(count, 'band')}, and the model was trained on images of one or three")
     levels = to_levels(values, facts.largest)
     return levels if alpha is None else blend(levels, alpha, choose_background(levels, alpha))

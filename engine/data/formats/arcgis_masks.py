@@ -11,6 +11,7 @@ from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.tree import Tree
 from engine.data.splits import warn_about
+from engine.system.format import counted
 
 LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, labels and esri_model_definition.emd."
 
@@ -27,7 +28,7 @@ def detect(tree: Tree) -> list[Detection]:
     is_defined = read_arcgis_classes(tree.root) is not None
     against = "" if is_defined else "folders of classes in labels, but no esri_model_definition.emd"
     count = len({image for image, _ in pairs})
-    evidence = f"{count:,} images with masks of {len(by_class)} classes in labels"
+    evidence = f"{counted(count, 'image')} with masks of {counted(len(by_class), 'class')} in labels"
     return [detect_masks(sample, ("instances",), evidence, against=against)]
 
 

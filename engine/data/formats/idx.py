@@ -16,7 +16,7 @@ from engine.data.formats.shared.class_numbers import find_names
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow
 from engine.data.splits import IdxSplit, dataset_error, printable
-from engine.system.format import listed
+from engine.system.format import counted, listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 MAX_LABELS = 20_000_000
@@ -143,7 +143,7 @@ def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
         return None
     if split.rows is None and len(pixels) != len(split.labels):
         name = printable(os.path.basename(split.images))
-        message = f"{name} holds {len(pixels):,} images, but there are {len(split.labels):,} labels."
+        message = f"{name} holds {counted(len(pixels), 'image')}, but its labels are {len(split.labels):,}."
         problems.append(dataset_error(message, "Use image and label files that belong together."))
         return None
     return pixels

@@ -27,6 +27,7 @@ from engine.data.formats.shared.text_files import (
 )
 from engine.data.formats.tree import Tree, stem
 from engine.data.splits import warn_about
+from engine.system.format import counted
 
 FIELDS = (15, 16)
 """Possible numbers of words in a line. With 16 words, the last one is the confidence of a detector."""
@@ -117,7 +118,7 @@ def _parse_line(line: str, number: int) -> Row | None:
     if not tokens:
         return None
     if len(tokens) not in FIELDS:
-        raise Unfit(f"line {number} has {len(tokens)} fields; a box needs {FIELDS[0]}")
+        raise Unfit(f"line {number} has {counted(len(tokens), 'field')}; a box needs {FIELDS[0]}")
     left, top, right, bottom = (read_number(token, number) for token in tokens[4:8])
     return Row(tokens[0], (left, top, right, bottom))
 

@@ -28,6 +28,7 @@ from engine.data.formats.shared.shapes import (
 )
 from engine.data.formats.tree import Tree, split_of_path, stem
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
+from engine.system.format import counted
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -208,7 +209,7 @@ def _convert(shape_type: str, name: str, shape: dict[str, Any], size: tuple[int,
     """
     points = parse_points(shape.get("points"))
     if len(points) < (3 if shape_type in _POLYGONS else 2):
-        raise Unfit(f"its {shape_type} has {len(points)} points")
+        raise Unfit(f"its {shape_type} has {counted(len(points), 'point')}")
     if shape_type in _POLYGONS:
         return points
     if shape_type == "circle":

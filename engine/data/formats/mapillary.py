@@ -17,6 +17,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_instance_splits, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, printable
+from engine.system.format import counted
 
 LAYOUT = "Choose the folder with config.json (or config_v2.0.json), training and validation of Mapillary Vistas."
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
@@ -97,8 +98,8 @@ def _detect_version(tree: Tree, version: _Version, *, several: bool) -> Detectio
     largest = max(sample.values, default=0)
     against = ""
     if matched_labels and largest >= len(version.labels):
-        against = f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels"
-    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(matched):,} images with masks")
+        against = f"the value {largest} in masks, although {version.config} has {counted(len(version.labels), 'label')}"
+    evidence = (f"{version.config} with {counted(len(version.labels), 'label')}", f"{len(matched):,} images with masks")
     variant = (version.folder or version.config) if several else ""
     return detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))
 

@@ -146,7 +146,7 @@ def _read_boxes(path: str) -> tuple[list[Row], list[str]]:
                 continue
             try:
                 if len(tokens) < 7:  # class and visibility may be missing
-                    raise Unfit(f"line {number} has {len(tokens)} fields; a box needs 9")
+                    raise Unfit(f"line {number} has {counted(len(tokens), 'field')}; a box needs 9")
                 frame, _, left, top, width, height, counts, *others = (read_number(token, number) for token in tokens)
             except Unfit as error:
                 faults.append(str(error))

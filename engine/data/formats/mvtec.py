@@ -8,6 +8,7 @@ from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
+from engine.system.format import counted
 
 LAYOUT = "MVTec AD has train/good, test with a folder for each defect, and ground_truth with their masks."
 REMEDY = (
@@ -33,7 +34,9 @@ def detect(tree: Tree) -> list[Detection]:
             defects = sorted(set(tree.folders(os.path.join(base, truth))) & set(tree.folders(test)))
             pairs = [pair for name in defects for pair in _pair_with_masks(tree, base, truth, name)]
             if sample_masks(pairs).are_labels:
-                evidence = f"images without a defect to train on, and {len(defects)} kinds of defects to test with"
+                evidence = (
+                    f"images without a defect to train on, and {counted(len(defects), 'kind')} of defects to test with"
+                )
                 return [Detection((), Confidence.CERTAIN, (evidence,), remedy=REMEDY)]
     return []
 

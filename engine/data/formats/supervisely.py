@@ -24,6 +24,7 @@ from engine.data.formats.shared.shapes import (
     parse_size,
 )
 from engine.data.formats.tree import Tree, split_named, split_of_path, stem
+from engine.system.format import counted
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -195,7 +196,7 @@ def _make_polygon(label: str, entry: dict[str, Any], size: Size | None) -> Shape
     """
     outer, *holes = _iterate_rings(entry)
     if len(outer) < 3:
-        raise Unfit(f"it has {len(outer)} points")
+        raise Unfit(f"it has {counted(len(outer), 'point')}")
     ring = list(outer)
     for hole in holes:
         if len(hole) >= 3:
@@ -207,7 +208,7 @@ def _make_rectangle(label: str, entry: dict[str, Any], size: Size | None) -> Sha
     """Return the smallest box around the outer ring of an annotation. Raises Unfit if it has fewer than two points."""
     corners = next(_iterate_rings(entry))
     if len(corners) < 2:
-        raise Unfit(f"it has {len(corners)} points")
+        raise Unfit(f"it has {counted(len(corners), 'point')}")
     x, y = zip(*corners, strict=True)
     return make_box_shape(label, min(x), min(y), max(x), max(y))
 

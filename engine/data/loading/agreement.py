@@ -17,6 +17,7 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import dataset_error, printable
+from engine.system.format import counted
 
 REMEDY = (
     "Wait until the folder no longer changes, make sure that every rank reads the same copy of it, and train again."
@@ -102,7 +103,7 @@ def _hash_labels(samples: ImageSet | SampleSet) -> list[int]:
 
 def _describe_difference(first: _RankView, second: _RankView, rank: int, split: str) -> str:
     """Describe the first sample that differs between rank 0 (`first`) and another rank (`second`)."""
-    counts = f"rank 0 finds {first.samples:,} samples for {split}, rank {rank} finds {second.samples:,}."
+    counts = f"rank 0 finds {counted(first.samples, 'sample')} for {split}, rank {rank} finds {second.samples:,}."
     if first.name == second.name:
         return f"{counts} {first.name} has one label on rank 0 and another on rank {rank}."
     names = [view.name or "nothing more" for view in (first, second)]

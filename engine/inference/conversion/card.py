@@ -16,7 +16,7 @@ from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import read_evaluations
-from engine.system.format import metric_value, size
+from engine.system.format import counted, metric_value, size
 from engine.system.plain_text import escape
 from engine.system.plugins import footplate_version
 
@@ -113,7 +113,7 @@ def _compose_data_section(model: TrainedModel, planned: Planned | None) -> str:
     lines = []
     if planned is not None:
         lines.append(
-            f"{planned.train_images:,} samples for training and {planned.val_images:,} for validation, with "
+            f"{counted(planned.train_images, 'sample')} for training and {planned.val_images:,} for validation, with "
             f"{model.channels} channel{'s' if model.channels > 1 else ''}."
         )
     if model.classes:
@@ -131,8 +131,8 @@ def _compose_metric_table(model: TrainedModel, compared: Sequence[ComparedFile])
         columns.append((f"last validation, epoch {last_validation.epoch}", last_validation.measures))
     measured = [each for each in compared if each.measures]
     if measured:
-        columns.append((f"this checkpoint, {measured[0].samples} samples", measured[0].torch_measures))
-    columns += [(f"{each.name}, {each.samples} samples", each.measures) for each in measured]
+        columns.append((f"this checkpoint, {counted(measured[0].samples, 'sample')}", measured[0].torch_measures))
+    columns += [(f"{each.name}, {counted(each.samples, 'sample')}", each.measures) for each in measured]
     columns += _read_evaluation_metrics(model).items()
     if not columns:
         return "*None were saved.*"
@@ -151,7 +151,7 @@ def _read_evaluation_metrics(model: TrainedModel) -> dict[str, dict[str, float]]
         evaluation = saved.evaluation
         if evaluation.sha256 == model.sha256:
             dataset = escape(PurePath(evaluation.dataset).name)
-            name = f"{dataset} ({evaluation.split}), {evaluation.samples} samples"
+            name = f"{dataset} ({evaluation.split}), {counted(evaluation.samples, 'sample')}"
             evaluations.setdefault(name, {id: interval.value for id, interval in evaluation.measures.items()})
     return evaluations
 

@@ -21,7 +21,7 @@ from engine.data.formats.registry import accepted_kinds, find_readings, recogniz
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
 from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, convert_errors
-from engine.system.format import shorten_list
+from engine.system.format import counted, shorten_list
 
 SplitName = Literal["train", "val", "test"]
 _SPLIT_NAMES: tuple[SplitName, ...] = ("train", "val", "test")
@@ -153,9 +153,7 @@ def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> N
     has_same_bands = train.bands is None or not band_limits or len(band_limits) == train.bands.count
     can_convert = {splits.channels, training.channels} <= set(_COLOR_CHANNELS) and has_same_bands
     if not has_same_count and not can_convert:
-        message = (
-            f"The folder's images have {splits.channels} channels; the model was trained with {training.channels}."
-        )
+        message = f"The folder's images have {counted(splits.channels, 'channel')}; the model was trained with {training.channels}."
         raise DatasetError([Problem("dataset", message, "Choose a folder whose images have the same bands.")])
 
 

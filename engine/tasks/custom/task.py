@@ -36,6 +36,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.encoders import IMAGENET
 from engine.models.model_surgery import find_head
 from engine.models.registry import mark_heads
+from engine.system.format import counted
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.custom.entry import TASK
 from engine.tasks.custom.interface import CustomTask
@@ -265,7 +266,9 @@ class LoadedTask:
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
         values = list(self.task.summarize(rows))
         if len(values) != len(entries):
-            raise self.create_error(f"summarize returns {len(values)} values for {len(entries)} metrics")
+            raise self.create_error(
+                f"summarize returns {counted(len(values), 'value')} for {counted(len(entries), 'metric')}"
+            )
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
     def _convert_datasets(self, datasets: Any) -> Splits:

@@ -22,6 +22,7 @@ from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_external, build_seeded, is_external
+from engine.system.format import counted
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.points.drawing import create_point_legend, draw_points, encode_points
 from engine.tasks.points.entry import TASK
@@ -178,6 +179,6 @@ def _build_checked_user_model(job: Job, classes: int, channels: int) -> nn.Modul
     """Build the user's model, and check that it returns the scores of each point. Raises TaskError."""
     model = build_external(job, classes, channels, images=False)
     example = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
-    remedy = f"Make it return {classes} values per point."
+    remedy = f"Make it return {counted(classes, 'value')} per point."
     user_file.try_out(job.model.name, model, example, (classes, job.data.points), remedy)
     return model

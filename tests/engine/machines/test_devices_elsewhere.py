@@ -157,7 +157,7 @@ def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path],
     [problem] = machine_problems(
         facts, "node1", digest_inputs(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
     )
-    assert (problem.field, "different dataset: 1 file of 1 bytes, " in problem.message) == ("dataset", True)
+    assert (problem.field, "different dataset: 1 file of 1 byte, " in problem.message) == ("dataset", True)
     absent = msgspec.structs.replace(facts, inputs={})
     [problem] = machine_problems(absent, "node1", inputs, facts, "this machine")
     assert problem.field == "dataset"

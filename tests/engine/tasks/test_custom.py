@@ -226,7 +226,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
         (".float()], 1)", ".float()], 1)[:, 0]", r"mine\.py: measure returns a tensor of \[2\]; expected one row per sample"),
         ("class Counting(CustomTask)", "class Other(CustomTask): pass\n\n\nclass Counting(CustomTask)", "has more than one class derived"),
-        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarize returns 1 values for 2 metrics"),
+        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarize returns 1 value for 2 metrics"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
         ("return CountedImages(folder, rows[val_count:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
         ("rows[:val_count])", "[])", r"mine\.py finds no samples for validation in"),

@@ -43,10 +43,10 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     assert text is not None
     assert text.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere  # otherwise the long line takes seconds
     for name, contents, hidden in (
-        ("long.py", "x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000, "3 lines are left (3,000,013 bytes)"),
+        ("long.py", "x" * PREVIEW_BYTES + "\nsecond\nthird" + "y" * 3_000_000, "3,000,013 bytes in 3 lines"),
         ("short.py", "pass\n", ""),
-        ("ended.py", "x" * PREVIEW_BYTES + "\nsecond\n", "2 lines are left (8 bytes)"),
-        ("single.py", "z" * PREVIEW_BYTES + "y", "1 line is left (1 bytes)"),
+        ("ended.py", "x" * PREVIEW_BYTES + "\nsecond\n", "8 bytes in 2 lines"),
+        ("single.py", "z" * PREVIEW_BYTES + "y", "1 byte in 1 line."),
     ):
         path = tmp_path / name
         path.write_text(contents)

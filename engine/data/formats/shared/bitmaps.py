@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, describe_failure
 from engine.data.formats.shared.shapes import Shape
+from engine.system.format import counted
 
 Mask = npt.NDArray[np.bool_]
 _PNG = b"\x89PNG"
@@ -109,7 +110,7 @@ def decode_brush(content: Any, height: int, width: int) -> Mask:
         raise Unfit("its brush is not a list of bytes") from None
     count = bits.read(32)
     if count != 4 * height * width or count > 4 * MAX_PIXELS:
-        raise Unfit(f"its brush has {count // 4:,} pixels, the image has {height * width:,}")
+        raise Unfit(f"its brush has {counted(count // 4, 'pixel')}, the image has {height * width:,}")
     value_bits = bits.read(5) + 1
     length_bits = [bits.read(4) + 1 for _ in range(4)]
     values = np.zeros(count, np.uint8)

@@ -348,7 +348,7 @@ def _describe_evidence(tree: Tree, group: TableGroup, labeling: Labeling) -> str
     head = group.files[0].table.head
     tables = " and ".join(format_table_path(file.table, tree) for file in group.files[:3])
     if labeling.listed is None:
-        return f"{tables} with images and {len(labeling.flag_columns)} labels"
+        return f"{tables} with images and {counted(len(labeling.flag_columns), 'label')}"
     count = len(group.profiles[labeling.listed].cells)
     content = "labels" if labeling.mark else counted(count, "class")
     return f"{tables} with images and {content} in the column {printable(head[labeling.listed])}"

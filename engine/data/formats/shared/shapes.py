@@ -17,6 +17,7 @@ from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, warn_about_crowds
 from engine.data.splits import FileSplit, LabelSplit, printable, warn_about
+from engine.system.format import counted
 
 _MAX_COORDINATE = 1e9
 """Maximum absolute value of a coordinate. It is larger than any image, and small enough for calculations."""
@@ -80,7 +81,7 @@ def make_required_polygon(name: str, points: Sequence[tuple[float, float]]) -> S
     """Create a shape from the points (x, y) of its outline, in pixels. Raises Unfit if there are fewer than three."""
     shape = make_polygon_shape(name, points)
     if shape is None:
-        raise Unfit(f"it has {len(points)} points")
+        raise Unfit(f"it has {counted(len(points), 'point')}")
     return shape
 
 

@@ -14,6 +14,7 @@ from engine.data.decoding.reading import Unfit, read_text, read_text_lines, refu
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.labels import MAX_CLASSES
 from engine.data.splits import dataset_error, dataset_warning, printable
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
@@ -175,7 +176,7 @@ def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> 
         if definition.names is None:
             definition.names = [f"class {number}" for number in range(count)]
         elif count != len(definition.names):
-            message = f"{printable(file)} names {len(definition.names)} classes, but its nc is {count}."
+            message = f"{printable(file)} names {counted(len(definition.names), 'class')}, but its nc is {count}."
             definition.problems.append(dataset_warning(message, "The names are used; correct nc."))
     for key, value in content.items():
         entries = [_to_text(each) for each in value] if isinstance(value, list) else [_to_text(value)]

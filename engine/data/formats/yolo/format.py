@@ -43,6 +43,7 @@ from engine.data.formats.yolo.labels import (
     read_lines,
 )
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
+from engine.system.format import counted
 
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
@@ -112,7 +113,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             dataset_warning(message, "Add classes.txt with a name in each line, starting with that of class 0.")
         )
     elif highest >= len(names):
-        message = f"The annotations contain class {highest}, but only {len(names)} classes are named."
+        message = (
+            f"The annotations contain class {highest}, but names are given for only {counted(len(names), 'class')}."
+        )
         problems.append(dataset_error(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
     make = _convert_to_boxes if kind == "boxes" else _convert_to_instances
     return Content(tuple(map(printable, names)), make(by_image, problems), problems)
@@ -193,7 +196,7 @@ def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[st
     if not definition.file:
         return (texts,)
     count = len(definition.names or ())
-    classes = f" with {count} class{'es' if count > 1 else ''}" if count else ""
+    classes = f" with {counted(count, 'class')}" if count else ""
     return f"{printable(definition.file)}{classes}", texts
 
 

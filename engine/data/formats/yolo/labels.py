@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.data.decoding.reading import Unfit, read_number
 from engine.data.formats.shared.text_files import Parsed, parse_lines
+from engine.system.format import counted
 
 MAX_CLASSES = 100_000
 """Upper limit for class numbers, exclusive. Lines with larger numbers are rejected."""
@@ -68,7 +69,7 @@ class Columns(NamedTuple):
             return None
         if not is_only_box and count - BOX_VALUES - self.keypoint_values not in (0, 1):
             expected = f"{BOX_VALUES + 1} or {BOX_VALUES + 1 + self.keypoint_values}"
-            raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
+            raise Unfit(f"line {row.number} has {counted(count + 1, 'number')}; a box with key points needs {expected}")
         return self._require_fractions(row, row.values[:BOX_VALUES])  # type: ignore[return-value]
 
     def outline(self, row: Row) -> Points:
@@ -78,7 +79,9 @@ class Columns(NamedTuple):
         """
         values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
         if len(values) < MIN_OUTLINE_VALUES or len(values) % 2:
-            raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
+            raise Unfit(
+                f"line {row.number} has {counted(len(row.values) + 1, 'number')}; a box needs 5, an outline an odd count"
+            )
         return np.array(self._require_fractions(row, values)).reshape(-1, 2)
 
     @staticmethod
@@ -102,7 +105,7 @@ def _parse_line(line: str, number: int) -> Row | None:
         return None
     row = Row(number, _parse_label(tokens[0], number), tuple(read_number(token, number) for token in tokens[1:]))
     if len(row.values) < BOX_VALUES:
-        raise Unfit(f"line {number} has {len(tokens)} numbers; a box needs 5")
+        raise Unfit(f"line {number} has {counted(len(tokens), 'number')}; a box needs 5")
     return row
 
 

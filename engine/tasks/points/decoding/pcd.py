@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from engine.data.decoding.reading import Unfit
 from engine.data.memory_limit import allow
+from engine.system.format import counted
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
     CHUNK_POINTS,
@@ -119,7 +120,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
         count += len(positions)
         yield positions, stack_columns(columns, len(positions)), labels
     if count < header.points:
-        raise Unfit(f"it is truncated: its header announces {header.points:,} points, it has {count:,}")
+        raise Unfit(f"it is truncated: its header announces {counted(header.points, 'point')}, it has {count:,}")
 
 
 def _read_header(path: str) -> _Header:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from engine.data.decoding.reading import Unfit, parse_finite
 from engine.data.splits import printable
+from engine.system.format import counted
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
     CHUNK_POINTS,
@@ -241,13 +242,13 @@ def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: in
     delimiter = _find_delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:
-        raise Unfit(f"it names {len(names)} columns, but line {skipped_lines + 1} has {width}")
+        raise Unfit(f"it names {counted(len(names), 'column')}, but line {skipped_lines + 1} has {width}")
     if names:
         meaning_of = {name: meaning for meaning, name in find_fields(names).items()}
         columns = tuple(meaning_of.pop(name, "") for name in names)  # only the first of equal names has the meaning
         return Table(columns, delimiter, skipped_lines, is_guessed=False)
     if width < 3:
-        raise Unfit(f"line {skipped_lines + 1} has {width} columns; x, y and z are needed")
+        raise Unfit(f"line {skipped_lines + 1} has {counted(width, 'column')}; x, y and z are needed")
     rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
     numbers = [[_parse_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)

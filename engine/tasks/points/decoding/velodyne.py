@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import printable
+from engine.system.format import counted
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import CHUNK_POINTS, Columns, Head, require_fields
 
@@ -84,6 +85,8 @@ def _read_labels(path: str, points: int) -> np.ndarray:
     assert file is not None
     count = os.stat(file).st_size / _LABEL_BYTES
     if count != points:
-        raise Unfit(f"it has {points:,} points, but {printable(os.path.basename(file))} has {count:,.0f} labels")
+        raise Unfit(
+            f"it has {counted(points, 'point')}, but {printable(os.path.basename(file))} has {count:,.0f} labels"
+        )
     with open_regular(file) as stream:
         return (np.frombuffer(stream.read(), "<u4") & _CLASS_BITS).astype(np.int64)

@@ -77,7 +77,7 @@ def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
         (shape(points=[[1, 2], [3, float("nan")], [3, 4]]), "pairs of numbers"),
         (shape(points=None), "pairs of numbers"),
         (shape("circle", [[1, 2], [1, 2]]), "no radius"),
-        (shape("circle", [[1, 2]]), "its circle has 1 points"),
+        (shape("circle", [[1, 2]]), "its circle has 1 point"),
         (shape("mask", [[0, 0], [5, 5]], mask="iVBORw0KGgo="), "can't be decoded"),
         (shape("mask", [[0, 0], [5, 5]]), "its mask is missing"),
         (shape(label=" "), "without a label"),

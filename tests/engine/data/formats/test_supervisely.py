@@ -47,7 +47,7 @@ read_once = partial(read_formats.read_once, FORMAT)
         (thing("spiral", [[1, 2]]), "of an unknown shape"),
         (thing("polygon", [[1, 2], [3, 4]]), "polygon cat: it has 2 points"),
         (thing("polygon", [[1, 2], [3, 4], [5, None]]), "not pairs of numbers"),
-        (thing("rectangle", [[1, 2]]), "it has 1 points"),
+        (thing("rectangle", [[1, 2]]), "it has 1 point"),
         (thing("bitmap", [], bitmap={"origin": [1, 2], "data": "eA=="}), "can't be decoded"),
         (thing("bitmap", [], bitmap={"data": writer.encode_bitmap(2, 2)}), "pairs of numbers"),
         (thing("bitmap", [], bitmap={"origin": [1, 2], "data": writer.encode_bitmap(99, 2)}), "the image 80 x 60"),
