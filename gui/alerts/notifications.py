@@ -89,7 +89,9 @@ class DesktopNotices(QObject):
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
-        """Stop the process that delivers notifications. Called when the window closes."""
+        """Stop the process that delivers notifications, and start no other. Called when the window closes."""
+        self._collect_timer.stop()
+        self._pause_timer.stop()
         self._sender.close()
 
     def _on_raised(self, alert: Alert) -> None:
