@@ -65,7 +65,7 @@ class RunControl(QObject):
         if self._launcher.busy:
             return
         # While a folder is being inspected, this is more interesting than a run that has ended.
-        if self._workspace.has_run and (self._session.active or not self._panel.form.is_inspecting):
+        if self._session.run is not None and (self._session.active or not self._panel.form.is_inspecting):
             self._status.show_run(self._session.status, self._find_open_run_title())
         elif not self._has_tried_to_read_runs:
             self._status.show_idle(tr("Starting…"))
@@ -117,7 +117,7 @@ class RunControl(QObject):
         waits for a run.
         """
         run = listing.run_to_open(self._context.settings.text(LAST_RUN))
-        is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
+        is_free = not (self._context.train.is_job_chosen or self._open_run_id or self._launcher.busy)
         if run is not None and is_free:
             self._workspace.open_run(run)
         self._context.train.stop_waiting()

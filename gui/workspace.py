@@ -34,7 +34,6 @@ class Workspace(QObject):
     Attributes:
         entries: Pages that are created when they are first requested, by name; see `gui.pages`.
         created: Pages in `entries` that have been opened.
-        has_run: True while a run is open.
 
     Signals:
         page_created(str, QWidget): one of the `entries` has been opened for the first time.
@@ -62,7 +61,6 @@ class Workspace(QObject):
         self.runs: RunsPage = self.tabs["runs"]
         self.entries = {entry.name: entry for entry in PAGES}
         self.created: dict[str, Any] = {}
-        self.has_run = False
         self.hosts.snapshot.connect(self._on_snapshot)
         self.hosts.error_changed.connect(self._on_host_problem)
         self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
@@ -96,7 +94,6 @@ class Workspace(QObject):
     def open_run(self, run: RunFolder) -> None:
         """Show a run on the Train page."""
         self.session.open(run)
-        self.has_run = True
 
     def close_run(self, run: RunFolder) -> None:
         """Stop showing a run. If it is on another machine, stop following it."""
@@ -104,7 +101,6 @@ class Workspace(QObject):
             self.followed.close(wait=False)
         if self.session.run is not None and run.path == self.session.run.path:
             self.session.close()
-            self.has_run = False
 
     def get_page(self, name: str) -> Any:
         """Return the page of the entry with this name. If it is new, create it and emit `page_created`."""

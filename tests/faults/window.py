@@ -36,7 +36,7 @@ class WindowObserver:
         if self._train and self._window.form.train.isEnabled():
             self._train = False
             self._window.form.train.click()
-        if workspace.has_run and workspace.session.run is not None:
+        if workspace.session.run is not None:
             self._print(f"opened {workspace.session.run.run_id}")
             self._print(f"status {self._window.status.status.text()}")
 

@@ -154,6 +154,7 @@ def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> No
     assert window.workspace.session.run is None
     assert window.form.isVisible()
     assert not window.train.close_tab.isEnabled()
+    assert window.status.status.text() != "Idle"  # it also shows if the job is ready
 
 
 def test_status_bar_is_hidden_where_runs_show_their_state(open_window: OpenWindow) -> None:
@@ -187,12 +188,12 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     assert "working run" in fourth.train.close_tab.disabled_reason
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("state", ["readable", "deleted", "unreadable"])
 @pytest.mark.usefixtures("styled")
-def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bool) -> None:
+def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, state: str) -> None:
     run = write_run(8)
     Settings().set(LAST_RUN, str(run.path))
-    if is_deleted:
+    if state == "deleted":
         shutil.rmtree(run.path)
     window = MainWindow()
     qtbot.addWidget(window)
@@ -202,7 +203,12 @@ def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bo
         window.show()
     assert "Opening the last run…" in texts_of_frame[0]
     assert "Dataset" not in texts_of_frame[0]
-    qtbot.waitUntil(lambda: window.form.isVisible() if is_deleted else window.train.shows_run)
+    if state == "unreadable":
+        window.workspace.run_list.failed.emit("Permission denied")
+        assert window.form.isVisible()
+        assert "Starting…" not in window.status.status.text()
+    else:
+        qtbot.waitUntil(lambda: window.form.isVisible() if state == "deleted" else window.train.shows_run)
     window.close()
 
 
@@ -261,4 +267,5 @@ def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBo
     assert window.form.isVisible()
     assert window.form.field_value("epochs") == 9
     assert window.workspace.devices.selection() == (CPU, CPU)
+    assert window.form.rows["dataset"].isAncestorOf(window.focusWidget())
     assert not window.acts.run_settings.isEnabled()
