@@ -233,7 +233,6 @@ class RunsTable(RowTable):
         self._has_user_widths = False  # True once the user has changed a column width
         self.setSortingEnabled(True)
         self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
-        self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setDefaultDropAction(Qt.DropAction.CopyAction)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)

@@ -17,6 +17,7 @@ from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
 from gui.pages import MONITOR, TRAIN
 from gui.sources.settings import Settings
+from gui.style.icons import icon
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow
 
@@ -63,8 +64,9 @@ def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     action.set_disabled_reason("Nothing is running")
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
-    action.set_appearance("Resume", "Goes on", "resume")
-    assert button.icon().cacheKey() == action.icon().cacheKey()
+    action.set_appearance("Resume", "Goes on", "resume", "accent")
+    drawn, expected = (each.pixmap(16).toImage() for each in (button.icon(), icon("resume", "accent")))
+    assert drawn == expected
     assert named.accessibleName() == "Pause the run"
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
     action.set_disabled_reason()

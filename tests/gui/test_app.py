@@ -44,14 +44,16 @@ import locale, sys
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from gui import app, main_window
+from gui.format import localized
 from gui.style import theme
 add_pages = main_window.MainWindow.add_pages
 def add_pages_and_close(window):
     modules_of_first_frame = sorted(sys.modules)
     add_pages(window)
-    sizes = [part.font().pointSizeF() for part in (QApplication.instance(), window.menuBar(), window.form.train)]
-    facts = locale.localeconv()["decimal_point"], sizes.count(sizes[0]), theme.scale_pixels(100)
-    print(*facts)
+    instance = QApplication.instance()
+    sizes = [part.font().pointSizeF() for part in (instance, window.menuBar(), window.form.train)]
+    facts = locale.localeconv()["decimal_point"], localized(0.5, 1), sizes.count(sizes[0]), theme.scale_pixels(100)
+    print(*facts, instance.applicationName(), instance.desktopFileName(), instance.windowIcon().isNull())
     print(*modules_of_first_frame)
     print(*sorted(sys.modules))
     QTimer.singleShot(0, window.close)
@@ -125,7 +127,7 @@ def test_window_opens_with_large_texts_and_few_imports() -> None:
     )
     assert output.returncode == 0, output.stderr
     facts, *modules = map(str.split, output.stdout.splitlines())
-    assert facts == [".", "3", "150"]
+    assert facts == [".", "0,5", "3", "150", "Footplate", "footplate", "False"]
     at_first_frame, later = map(set, modules)
     assert HEAVY & at_first_frame == set()
     assert "pyqtgraph" in later
@@ -179,7 +181,7 @@ def test_unexpected_exception_is_logged_and_reported(
     window = reporting_window
     go_wrong()
     qtbot.waitUntil(window.message.isVisible)
-    assert "KeyError" in window.message.text()
+    assert "KeyError: 'gone'" in window.message.text()
     assert str(faults.log_file()) in window.message.text()
     assert "Traceback" in faults.log_file().read_text()
     caplog.clear()

@@ -117,5 +117,9 @@ def test_page_names_differ_from_train(window: MainWindow) -> None:
 def test_status_starts_with_a_state(window: MainWindow) -> None:
     assert window.form.values()["devices"] == [CPU]
     interface = QAccessible.queryAccessibleInterface(window.status.status)
-    assert window.status.status.text().split()[0] == "Idle"
     assert interface.text(QAccessible.Text.Name) == "Run status"
+    for reason, text in (("The dataset is missing", "Idle · the job is not ready"), ("", "Idle · ready to train")):
+        window.acts.train.set_disabled_reason(reason)
+        window.job_panel.changed.emit()
+        assert window.status.status.text() == window.status.status.toolTip() == text
+        assert window.status.status.accessibleDescription() == text

@@ -98,6 +98,7 @@ def test_sizes_follow_the_desktops_font(styled: QApplication, monkeypatch: pytes
     for _ in range(2):
         theme.initialize(styled, "system", 200)
         assert styled.font().pointSizeF() == 2 * font.pointSizeF()
+        assert styled.font().featureValue(QFont.Tag("tnum")) == 1
         assert theme.scale_pixels(100) == 250
     monkeypatch.undo()
     theme._repaint(styled)
@@ -108,14 +109,25 @@ def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
     label = QLabel()
     qtbot.addWidget(label)
     theme.scale_with_text(label.setFixedWidth, 40)
+    normal = QApplication.font().pointSizeF()
     widths = []
     for percent in (100, 200, 100):
         theme.choose("system", percent)
         widths.append(label.width())
-        assert f"width: {14 * percent // 100}px; height: {14 * percent // 100}px" in theme.style_sheet(LIGHT)
+        sheet, points = theme.style_sheet(LIGHT), normal * percent / 100
+        assert f"width: {14 * percent // 100}px; height: {14 * percent // 100}px" in sheet
+        for name, factor in (("title", 1.2), ("welcome", 1.7)):
+            assert f"QLabel#{name} {{ font-weight: 600; font-size: {factor * points:.1f}pt; }}" in sheet
         with qtbot.assertNotEmitted(theme.notifier.changed):
             theme.choose("system", percent)
     assert widths == [40, 80, 40]
+
+
+def test_label_changes_its_kind(show_widget: ShowWidget) -> None:
+    label = show_widget(QLabel("text"))
+    for kind, color in (("error", theme.colors().error), ("ok", theme.colors().ok), ("", theme.colors().text)):
+        theme.set_kind(label, kind)
+        assert label.palette().windowText().color() == QColor(color)
 
 
 def test_closed_window_ignores_the_theme(styled: QApplication, qtbot: QtBot) -> None:

@@ -259,9 +259,11 @@ def test_every_page_is_accessible_and_unclipped(
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
 
 
-def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
+def test_untabbed_page_has_a_way_back(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
+    qtbot.waitUntil(window.form.train.isEnabled)
     work, tabs = window.workspace, window.header.tabs
+    page = work.get_page("dataset")
     window.header.show_page(SEARCHES)
     work.get_page("search").new.trigger()
     work.get_page("search").compare_requested.emit([])
@@ -272,8 +274,12 @@ def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     assert window.pages.currentWidget() is work.get_page("search")
     assert work.get_page("search").stack.currentIndex() == FORM, "the page is as it was left"
     window.header.show_page(RUNS)
-    window.form.card.gallery_requested.emit(0)
+    for augmentation, shown in (("light", 1), ("none", 0)):
+        window.form.set_field("augmentation", augmentation)
+        window.form.validate()
+        window.form.card.gallery_requested.emit(2)
+        assert (page.examples.currentRow(), page.epoch_choice.currentIndex()) == (2, shown)
     assert tabs.currentIndex() == TRAIN
-    assert window.pages.currentWidget() is work.get_page("dataset")
-    work.get_page("dataset").closed.emit()
+    assert window.pages.currentWidget() is page
+    page.closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == RUNS

@@ -10,20 +10,25 @@ import pytest
 from msgspec import structs
 
 from engine.contract.events import Restarting
+from engine.runs.folder import RunFolder
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import clock, format_roughly, size_of
 from gui.titles import (
+    describe_activity,
     describe_attempt,
     describe_devices,
     describe_job_changes,
     format_job_value,
     format_short_measure,
     rank_titles,
+    run_title,
     shorten_title,
     strategy_title,
+    title_of,
 )
 from tests.gui.sources.devices.snapshots import UUIDS
+from tests.gui.sources.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
 NOON = 1_700_000_000.0
@@ -205,5 +210,16 @@ def test_gpus_are_described_by_name_or_count(names: dict[str, str] | None, text:
     assert describe_devices(("GPU-a", "GPU-b"), names) == text
 
 
-def test_cpu_workers_are_counted_per_machine() -> None:
-    assert describe_devices(("cpu", "ws1:cpu", "ws1:cpu")) == "CPU, 2 CPU workers on ws1"
+def test_devices_are_counted_per_machine() -> None:
+    devices = ("cpu", "ws1:cpu", "ws1:cpu", "slurm:2:GPU-a", "slurm:2:GPU-b")
+    names = dict.fromkeys(("GPU-a", "GPU-b"), "NVIDIA H200")
+    assert describe_devices(devices, names) == "CPU, 2 CPU workers on ws1, 2 GPUs on node 2"
+
+
+def test_run_without_a_name_has_that_of_its_dataset() -> None:
+    run = write_run(8)
+    summary = structs.replace(run.summary(), dataset="/data/digits/")
+    assert run_title(summary) == f"digits · {run.run_id[-4:]}"
+    assert title_of(run) == f"flowers · {run.run_id[-4:]}"
+    assert title_of(RunFolder("/gone/run-1")) == "run-1"
+    assert describe_activity(structs.replace(summary, phase="unheard-of", epoch=None, step=3)) == "starting"

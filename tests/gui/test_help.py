@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
-from PySide6.QtGui import QDesktopServices, QImage, QKeySequence, QTextCursor, QTextDocument
+from PySide6.QtGui import QDesktopServices, QFontDatabase, QImage, QKeySequence, QTextCursor, QTextDocument
 from pytestqt.qtbot import QtBot
 
 from gui import help as helping
@@ -68,12 +68,20 @@ def test_help_page_has_its_title(window: HelpWindow, name: str) -> None:
     assert window.browser.horizontalScrollBar().maximum() == 0
 
 
-def test_images_fit_the_text_width(window: HelpWindow) -> None:
+def test_images_fit_the_text_width(window: HelpWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> QImage:
+        image = window.browser.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("images/window.png"))
+        assert isinstance(image, QImage)
+        return image
+
     window.open_page("window.md")
-    picture = window.browser.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("images/window.png"))
-    assert isinstance(picture, QImage)
+    picture = load()
     assert not picture.isNull()
     assert picture.deviceIndependentSize().width() <= window.browser.viewport().width()
+    monkeypatch.setattr(window.browser, "devicePixelRatioF", lambda: 1.5)
+    sharp = load()
+    assert sharp.width() == round(1.5 * picture.width())
+    assert sharp.deviceIndependentSize().width() == pytest.approx(picture.width())
 
 
 def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
@@ -81,8 +89,9 @@ def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
     click_link(window, qtbot, "Strategies")
     qtbot.waitUntil(lambda: window.page == "strategies.md")
     assert window.list.currentItem().text() == "Strategies"
-    window.back.click()
-    assert window.page == "index.md"
+    assert window.back.toolTip() == "Back (Alt+Left)"
+    qtbot.keySequence(window, QKeySequence(QKeySequence.StandardKey.Back))
+    qtbot.waitUntil(lambda: window.page == "index.md")
     assert window.list.currentItem().text() == list_pages()["index.md"]
     window.forward.click()
     assert window.page == "strategies.md"
@@ -128,8 +137,11 @@ def test_list_opens_pages(window: HelpWindow, qtbot: QtBot) -> None:
     item = window.list.findItems("Strategies", Qt.MatchFlag.MatchStartsWith)[0]
     window.list.setCurrentItem(item)
     assert (window.page, read_selection(window).lower()) == ("strategies.md", "pipeline")
-    theme.notifier.changed.emit()
-    assert {each.cursor.selectedText().lower() for each in window.browser.extraSelections()} == {"pipeline"}
+    for _ in range(2):
+        assert {each.cursor.selectedText().lower() for each in window.browser.extraSelections()} == {"pipeline"}
+        theme.notifier.changed.emit()
+    window.search.setText("pipelin")
+    assert window.page == "strategies.md", "because it contains a match"
 
 
 def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
@@ -140,8 +152,11 @@ def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
     assert list_titles(window) == ["Strategies (1)"]
     assert window.page == "strategies.md"
     assert read_selection(window) == "ZB1P"
-    assert window.browser.viewport().rect().contains(window.browser.cursorRect().center())
-    assert [each.cursor.selectedText() for each in window.browser.extraSelections()] == ["ZB1P"]
+    assert 0 < window.browser.cursorRect().top() < window.browser.viewport().height() - 60  # with some context below
+    (highlight,) = window.browser.extraSelections()
+    brushes = (highlight.format.background(), highlight.format.foreground())
+    assert [brush.color().name() for brush in brushes] == [theme.colors().warning, theme.colors().panel]
+    assert highlight.cursor.selectedText() == "ZB1P"
     window.search.clear()
     assert list_titles(window) == list(list_pages().values())
     assert window.browser.extraSelections() == []
@@ -159,9 +174,16 @@ def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
 
 def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "pipeline")
-    counts = {name: len(helping.find_matches(window._load_document(name), "pipeline")) for name in list_pages()}
+    counts: dict[str, int] = {}
+    for name in list_pages():
+        window.open_page(name)
+        counts[name] = window.browser.toPlainText().lower().count("pipeline")
     counts = {name: count for name, count in counts.items() if count}
     assert len(counts) > 2
+    assert list_titles(window) == [f"{list_pages()[name]} ({count})" for name, count in counts.items()]
+    unlisted = next(name for name in reversed(list_pages()) if name not in counts)
+    window.open_page(unlisted)
+    qtbot.keyClick(window.search, Qt.Key.Key_Enter)
     positions = []
     for _ in range(sum(counts.values())):
         positions.append((window.page, window.browser.textCursor().position()))
@@ -173,6 +195,17 @@ def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> 
     for place in reversed(positions):
         qtbot.keyClick(window.search, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
         assert (window.page, window.browser.textCursor().position()) == place
+    window.open_page(unlisted)
+    qtbot.keyClick(window.search, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert (window.page, window.browser.textCursor().position()) == positions[counts[next(iter(counts))] - 1]
+
+
+def test_markdown_becomes_html() -> None:
+    assert helping.convert_to_html("## The `A` part\n\n```\nx\n```\n\n|a|\n|-|\n|b|\n").replace(">\n", ">") == (
+        '<h2 id="the-a-part">The <code>A</code> part</h2><pre><code>x</code></pre>'
+        '<table border="1" cellpadding="6" cellspacing="0" width="99%"><thead><tr><th>a</th></tr></thead>'
+        "<tbody><tr><td>b</td></tr></tbody></table>"
+    )
 
 
 @pytest.mark.parametrize("width", [700, 1280, 2560])
@@ -190,8 +223,12 @@ def test_help_follows_the_theme(window: HelpWindow, monkeypatch: pytest.MonkeyPa
     window.browser.verticalScrollBar().setValue(300)
 
     def colors() -> set[str]:
-        formats = window.browser.document().allFormats()
-        return {each.toCharFormat().background().color().name() for each in formats if each.isCharFormat()}
+        formats = [each.toCharFormat() for each in window.browser.document().allFormats() if each.isCharFormat()]
+        font, code = window.browser.font(), QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+        assert font.pointSizeF() == pytest.approx(1.1 * window.font().pointSizeF())
+        sizes = {each.fontPointSize() for each in formats if each.fontFamilies() == [code]}
+        assert list(sizes) == pytest.approx([0.9 * font.pointSizeF()], abs=0.05)
+        return {each.background().color().name() for each in formats}
 
     before = colors()
     monkeypatch.setattr(theme, "colors", lambda: theme.DARK)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,14 +13,17 @@ from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication, QCheckBox, QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.dataset import InspectionProgress
 from engine.contract.devices import CPU
+from engine.contract.events import Waiting
 from gui.form.followers import create_sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.style import theme
-from tests.gui.sources.written_runs import write_run
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+from tests.gui.sources.written_runs import append_events, supervise_here, write_run
 from tests.support.drops import drag_files, drop_files
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, join_visible_texts
 
 
 class PaintedOverlaps(QObject):
@@ -71,6 +77,14 @@ def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> Non
     for width in (900, 899):
         window.resize(width, 800)
         assert panel.isChecked() == (width == 900)
+    window.resize(1000, 800)
+    for sizes in ([0, 1000], [1000, 0]):
+        window.splitter.setSizes(sizes)
+        assert min(window.splitter.sizes()) >= 200
+    window.splitter.setSizes([300, 700])
+    width = window.dock.panel.width()
+    window.resize(1200, 800)
+    assert window.dock.panel.width() == width
 
 
 def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
@@ -144,7 +158,7 @@ def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: Qt
     by_page: dict[int, list[QWidget]] = {
         TRAIN: [header, window.dock.panel, panel, panel.submit_bar],
         MONITOR: [header, work.monitor.bar],
-        RUNS: [header, work.runs, work.runs.table],
+        RUNS: [header, work.runs.table, work.runs.details],
         SEARCHES: [header, work.get_page("search"), work.get_page("search").stack],
     }
     for number, panes in by_page.items():
@@ -186,8 +200,8 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
         action.trigger()
     window.close()
     assert not any(dialog.isVisible() for dialog in window.findChildren(QDialog))
-    for text in ("first", "second"):
-        window.show_message(text)
+    for text, severity in (("first", "warning"), ("saved", "info"), ("second", "warning")):
+        window.show_message(text, severity)
     restored = open_window()
     assert restored.workspace.devices.selection() == (CPU, CPU)
     assert restored.message.text() == "first second"
@@ -210,11 +224,15 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     assert closed_early.workspace is None
 
 
-def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow) -> None:
+def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_ACTIVATION_TOKEN", "")
     window = open_window()
-    window.showMinimized()
-    window.bring_to_front()
-    assert not window.isMinimized()
+    for bring in (partial(window.bring_to_front, "", "token"), window.tray.alerts_requested.emit):
+        window.showMinimized()
+        bring()
+        assert not window.isMinimized()
+    assert os.environ["XDG_ACTIVATION_TOKEN"] == "token"
+    assert window.workspace.monitor.isVisible()
     window.show_help()
     first = window.help.browser.source()
     window.show_help("changes.md")
@@ -226,3 +244,36 @@ def test_failed_inspection_removes_the_report(open_window: OpenWindow, qtbot: Qt
     qtbot.waitUntil(lambda: window.form.report is not None)
     window.inspector.failed.emit("The folder is gone.")
     assert window.form.report is None
+    assert "The folder is gone." in join_visible_texts(window.form.card)
+    window.inspector.progress.emit(InspectionProgress(3, 8))
+    assert "3 of 8" in join_visible_texts(window.form.card)
+    window.inspector.start(window.form.job or create_sample_job())
+    window.job_panel.folder_chosen.emit(None)
+    assert not window.inspector.running
+
+
+def test_readings_and_titles_reach_form_and_pages(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    work, form = window.workspace, window.form
+    work.hosts.stop()
+    work.hosts.local.snapshot.emit(
+        snapshot(gpu(0, memory_used_bytes=140 << 30), gpu(1), gpu(2, cuda_index=2, lost=True))
+    )
+    assert form.device_names()[UUIDS[0]] == "GPU 1"
+    assert not any(problem.choices for problem in form.environment.device_warnings[UUIDS[0]])
+    work.devices.set_selection(UUIDS[:1])
+    assert form.environment.devices == UUIDS[:1]
+    assert any(problem.choices for problem in form.environment.device_warnings[UUIDS[0]])
+    qtbot.waitUntil(lambda: any("GPU 2" in row.text.text() for row in window.train.welcome.rows))
+    work.hosts.add("box")
+    work.hosts.add_snapshot("box", snapshot(gpu(3)))
+    work.hosts.errors["box"] = "Connection refused."
+    work.hosts.error_changed.emit("box", "Connection refused.")
+    remote = f"box:{UUIDS[3]}"
+    assert form.device_names()[remote] == work.history.titles[remote]
+    assert form.environment.host_problems == {"box": "Connection refused."}
+    run = supervise_here(write_run(8, None, strategy="ddp", devices=(UUIDS[0], remote)))
+    append_events(run, Waiting(time=time.time(), position=1))
+    window.show_run(run)
+    qtbot.waitUntil(lambda: "next in the queue" in work.session.status.text)
+    assert all(title in work.session.status.text for title in ("GPU 1", work.history.titles[remote]))

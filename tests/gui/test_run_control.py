@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 import pytest
-from PySide6.QtWidgets import QApplication, QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox, QTabBar
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder, create_run
+from gui import run_control
 from gui.form.field_row import FieldRow
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS
@@ -19,29 +21,40 @@ from gui.sources.run_session import RunSession
 from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import job, supervise_here, write_run
 from tests.support.widgets import OpenWindow, join_visible_texts, suspend_style_sheet
 
 
-def test_same_job_restarts_only_after_a_question(
-    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_job_restarts_only_after_a_question(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Job] = []
     monkeypatch.setattr(Launcher, "start", lambda _launcher, job: started.append(job))
     window, first = open_window(), job()
+    assert not window.settings.job_file.exists()
     with monkeypatch.context() as patch:
         patch.setattr(window.workspace.launcher, "busy", True)
         window.job_panel.train_requested.emit(first)
     assert started == []
+    assert window.settings.job_file.exists()  # the user's job is saved at each start
     window.job_panel.train_requested.emit(first)
+    assert window.status.status.text() == "Starting · preparing the run"
     window.workspace.launcher.started.emit(create_run(first))
-    window.job_panel.train_requested.emit(first.with_fields(epochs=first.training.epochs + 1))
+    second = first.with_fields(epochs=first.training.epochs + 1)
+    window.job_panel.train_requested.emit(second)
     assert len(started) == 2
-    window.job_panel.train_requested.emit(first.with_fields(start="at_once"))
-    assert len(started) == 2
-    (box,) = window.findChildren(QMessageBox)
-    box.accept()
-    qtbot.waitUntil(lambda: len(started) == 3)
+    for is_accepted in (False, True):
+        window.job_panel.train_requested.emit(first.with_fields(start="at_once"))
+        assert len(started) == 2
+        (box,) = filter(QMessageBox.isVisible, window.findChildren(QMessageBox))
+        assert window.form.environment.is_starting != is_accepted
+        box.done(is_accepted)
+    assert len(started) == 3
+    window.job_panel.train_requested.emit(second)
+    window.workspace.launcher.failed.emit([Problem("", "The disk is full.")])
+    assert "preparing" not in window.status.status.text()
+    window.workspace.launcher.started.emit(create_run(first.with_fields(name="resumed")))
+    window.job_panel.train_requested.emit(second)
+    assert len(started) == 5
 
 
 def test_started_run_is_shown_from_its_first_plot(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -73,26 +86,41 @@ def test_job_of_another_window_restarts_only_after_a_question(
 
 def test_header_counts_runs_and_alerts(open_window: OpenWindow) -> None:
     window = open_window()
-    window.header.show_running(1, 2)
-    window.header.running.click()
+    header, alerts = window.header, window.workspace.alerts
+    for counts, text in (((0, 2), "2 queued"), ((1, 2), "1 running, 2 queued")):
+        header.show_running(*counts)
+        assert header.running.text() == header.running.accessibleName() == text
+    header.running.click()
     assert window.acts.page == RUNS
-    window.header.show_alerts(3)
-    assert (window.header.alerts.text(), window.header.alerts.isVisible()) == ("3", True)
-    assert "3" in window.header.tabs.accessibleTabName(MONITOR)
-    window.header.show_alerts(0)
-    assert not window.header.alerts.isVisible()
-    assert "3" not in window.header.tabs.accessibleTabName(MONITOR)
+    header.show_running(0, 0)
+    assert (header.running.isVisible(), header.running.accessibleName()) == (False, "Active runs")
+    assert {each.objectName() for each in (header.devices, header.settings, header.help)} == {"flat"}
+    window.workspace.hosts.latest[""] = snapshot(gpu(0, memory_used_bytes=140 << 30))
+    for lost in ((), (0,), (0, 1)):
+        alerts.evaluate("", snapshot(*(gpu(n, lost=n in lost) for n in (0, 1))), {})
+    assert (header.alerts.text(), header.alerts.isVisible()) == ("2", True)
+    assert header.tabs.tabButton(MONITOR, QTabBar.ButtonPosition.RightSide) is header.alerts
+    assert header.tabs.accessibleTabName(MONITOR) == "Monitor page, 2 alerts"
+    assert set(window.form.environment.device_warnings) == {UUIDS[0]}
+    alerts.acknowledge_all()
+    assert not header.alerts.isVisible()
+    assert header.tabs.accessibleTabName(MONITOR) == "Monitor page"
 
 
-def test_title_shows_the_progress_of_the_run(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    window = open_window()
-    status = RunStatus(label="Running", text="Running", fraction=0.32)
-    monkeypatch.setattr(RunSession, "status", status)
-    window.workspace.session.changed.emit()
-    assert window.windowTitle().startswith("32%")
-    monkeypatch.setattr(RunSession, "status", RunStatus())
-    window.workspace.session.changed.emit()
-    assert window.windowTitle() == "Footplate"
+def test_title_shows_the_progress_of_the_run(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, window = write_run(8, name="night"), open_window()
+    qtbot.waitUntil(lambda: window.workspace.runs.model.find(run.run_id) is not None)
+    window.show_run(run)
+    for status, title in (
+        (RunStatus(label="Running", text="Running", fraction=0.32), "32% · night · Footplate"),
+        (RunStatus(label="Completed", text="Completed", fraction=1.0), "Footplate"),
+        (RunStatus(label="Starting", text="Starting"), "Footplate"),
+    ):
+        monkeypatch.setattr(RunSession, "status", status)
+        window.workspace.session.changed.emit()
+        assert window.windowTitle() == title
 
 
 def test_reopened_window_never_shows_idle_or_device_problems(
@@ -125,8 +153,11 @@ def test_reopened_window_never_shows_idle_or_device_problems(
     assert set(texts) <= {"Starting…"}
 
 
-def test_requests_of_pages_reach_the_form_and_the_message(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = open_window()
+def test_requests_of_pages_reach_the_form_and_the_message(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, window = write_run(8), open_window()
+    (run.checkpoints / "last.pt").write_bytes(b"weights")
     work, message = window.workspace, window.message
     work.run.setting_requested.emit("epochs", 7)
     assert window.form.values()["epochs"] == 7
@@ -137,6 +168,24 @@ def test_requests_of_pages_reach_the_form_and_the_message(open_window: OpenWindo
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't stop run-gone: "))
     work.run.changes_requested.emit(RunFolder("/gone/run-1"), {}, True)
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't put the job of run-1 into the form: "))
+    monkeypatch.setattr(run_control, "request_stop", lambda run_id: RunFolder(f"/runs/{run_id}"))
+    work.monitor.stop_run.emit("run-2")
+    qtbot.waitUntil(lambda: message.text() == "run-2 stops after the current step.")
+    for continues_run in (False, True):
+        work.run.changes_requested.emit(run, {"epochs": 12}, continues_run)
+        qtbot.waitUntil(lambda: window.form.prefill is not None)
+        prefill = window.form.prefill
+        assert (prefill.run is not None, prefill.preset["epochs"]) == (continues_run, 12)
+        window.job_panel.end_prefill()
+    with monkeypatch.context() as patch:
+        patch.setattr(Settings, "remember_job", refuse_to_save)
+        patch.setattr(Launcher, "start", lambda _launcher, _job: None)
+        window.job_panel.train_requested.emit(job())
+    assert message.text() == "Couldn't save the form for the next start: No space left on device (job.toml)."
+
+
+def refuse_to_save(_settings: Settings, _job: Job) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", "job.toml")
 
 
 def test_failures_of_starts_and_of_the_run_list_are_shown(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -169,6 +218,7 @@ def test_edits_prepare_a_start_and_update_the_status(open_window: OpenWindow, mo
     calls: list[str] = []
     monkeypatch.setattr(Launcher, "preload", lambda _launcher: calls.append("preload"))
     window = open_window()
+    assert calls == ["preload"]
     calls.clear()
     window.status.show_idle("outdated")
     window.job_panel.user_edited.emit()

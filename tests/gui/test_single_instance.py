@@ -171,8 +171,10 @@ def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, t
     file.write_text('epochs = "many"\n')
     window.open_paths([str(file)])
     qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
+    window.header.show_page(RUNS)
     window.open_paths([str(tmp_path / "picture.png")])
     qtbot.waitUntil(lambda: "picture.png can't be opened" in window.message.text())
+    assert window.acts.page == RUNS
 
 
 def test_folder_that_was_requested_last_is_opened(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
@@ -105,9 +107,13 @@ def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) 
     bar.show_run(RunStatus(label="Running", text="Running", **HALF), "a night's work " * 5)
     assert "…" in bar.run.text()
     assert bar.run.accessibleName() == "a night's work " * 5
+    assert bar.run.toolTip() == f"{bar.run.accessibleName()}\nShow the run"
+    with qtbot.assertNotEmitted(bar.page_requested):
+        qtbot.mouseClick(bar.status, Qt.MouseButton.RightButton)
+    keys = (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space)
     for press in (
         lambda: qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton),
-        lambda: qtbot.keyClick(bar.run, Qt.Key.Key_Return),
+        *(partial(qtbot.keyClick, bar.run, key) for key in keys),
     ):
         with qtbot.waitSignal(bar.page_requested) as requested:
             press()
@@ -123,5 +129,17 @@ def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) 
     with qtbot.waitSignal(bar.page_requested) as requested:
         bar.others.click()
     assert requested.args == [RUNS]
+    bar.show_others(())
+    assert (bar.others.isVisible(), bar.others.accessibleName()) == (False, "Other active runs")
+    assert bar.progress.isVisible()
     bar.show_idle("Idle · ready to train")
     assert not bar.run.isVisible()
+    assert not bar.progress.isVisible()
+    assert [bar.percentage.text(), bar.speed.text(), bar.remaining.text()] == ["", "", ""]
+    assert (bar.pause.isEnabled(), bar.stop.isEnabled()) == (False, False)
+    assert bar.pause.toolTip() == bar.stop.toolTip() == "Nothing is running"
+    bar.show_run(RunStatus(label="Paused", text="Paused"))
+    bar.show_idle("Idle · ready to train")
+    assert bar.pause.accessibleName() == "Pause"
+    with qtbot.assertNotEmitted(bar.page_requested):
+        qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton)

@@ -94,7 +94,14 @@ def test_icon_shows_runs_and_alerts(
     workspace.alerts.evaluate("", snapshot(gpu(0)), {})
     workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})
     assert (tray.alerts.text(), tray.alerts.isVisible()) == ("1 alert", True)
-    assert "1 alert" in tray.icon.toolTip()
+    assert tray.icon.toolTip() == "Footplate\n2 running, 1 queued · Running, 50%\n1 alert"
+    monkeypatch.setattr(RunSession, "status", RunStatus(label="Completed", text="Completed", fraction=1.0))
+    workspace.session.changed.emit()
+    assert tray.state.text() == "2 running, 1 queued"
+    assert tray.keeps_window
+    with monkeypatch.context() as patch:
+        patch.setattr(QApplication, "isSavingSession", lambda _app: True)
+        assert not tray.keeps_window
     with qtbot.waitSignal(tray.alerts_requested):
         tray.alerts.trigger()
     with qtbot.waitSignal(tray.window_requested):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
@@ -9,6 +10,7 @@ from engine.contract.events import PhaseChanged, RunFinished
 from engine.runs.folder import create_run
 from engine.runs.notes import read_notes
 from gui.runs.page import RunsPage
+from gui.sources.run_list import RunList
 from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column
 from tests.gui.sources.written_runs import job, write, write_run
 
@@ -41,6 +43,21 @@ def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refr
     with qtbot.waitSignal(page.resume_requested) as requested:
         button(page, "Train again night shift").click()
     assert requested.args[0].path == run.path
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, ""), (1, "1 run was interrupted. "), (2, "2 runs were interrupted. ")])
+@pytest.mark.usefixtures("styled")
+def test_hidden_page_reports_interrupted_runs_once(qtbot: QtBot, count: int, text: str) -> None:
+    for _ in range(count):
+        make_interrupted_run()
+    page, messages = RunsPage(RunList()), [""]
+    qtbot.addWidget(page, before_close_func=RunsPage.close_work)
+    page.message.connect(messages.append)
+    for _ in range(2):
+        with qtbot.waitSignal(page.run_list.complete):
+            page.run_list.refresh()
+    assert messages[-1].startswith(text)
+    assert len(messages) == 1 + bool(count)
 
 
 def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh: Refresh) -> None:

@@ -110,7 +110,7 @@ def test_queue_is_hidden_while_empty(page: RunsPage, refresh: Refresh, enqueue: 
     refresh()
     qtbot.waitUntil(page.queue.isVisible)
     assert names(page) == ["one"]
-    assert page.queue.count.text().startswith("1 run ")
+    assert page.queue.count.text() == "1 run waits"
 
 
 def test_queue_shows_what_runs_wait_for(page: RunsPage, enqueue: Enqueue, qtbot: QtBot) -> None:
@@ -158,16 +158,27 @@ def test_queue_moves_run_and_keeps_selection(queue_page: RunsPage, qtbot: QtBot,
         assert current.name == name
 
 
-@pytest.mark.parametrize(("row", "disabled"), [(0, {"up", "first"}), (1, set()), (2, {"down"})])
-def test_queue_disables_buttons_at_its_ends(queue_page: RunsPage, row: int, disabled: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("row", "disabled"),
+    [(0, dict.fromkeys(("up", "first"), "The run is the first")), (1, {}), (2, {"down": "The run is the last"})],
+)
+def test_queue_disables_buttons_at_its_ends(queue_page: RunsPage, row: int, disabled: dict[str, str]) -> None:
     choose(queue_page, row)
-    assert {name for name, button in queue_page.queue.buttons.items() if not button.isEnabled()} == disabled
+    buttons = queue_page.queue.buttons.items()
+    assert {name: button.toolTip() for name, button in buttons if not button.isEnabled()} == disabled
 
 
-def test_queue_shows_its_rows_without_scrolling(queue_page: RunsPage) -> None:
-    table = queue_page.queue.table
-    rows = table.visualRect(queue_page.queue.model.index(2, 0)).bottom() + 1
-    assert table.viewport().height() == rows
+def test_queue_shows_up_to_four_rows_without_scrolling(queue_page: RunsPage, enqueue: Enqueue, qtbot: QtBot) -> None:
+    table, model = queue_page.queue.table, queue_page.queue.model
+    assert queue_page.queue.count.text() == "3 runs wait"
+    assert table.viewport().height() == table.visualRect(model.index(2, 0)).bottom() + 1
+    for name in ("four", "five"):
+        enqueue(name)
+    show(queue_page, qtbot, "one", "two", "three", "four", "five")
+    assert table.viewport().height() == table.visualRect(model.index(3, 0)).bottom() + 1
+    for row in (0, 1):  # as with Ctrl
+        table.selectionModel().select(model.index(row, 0), table.selectionCommand(model.index(row, 0)))
+    assert table.selected_rows() == [1]
 
 
 def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
@@ -216,10 +227,16 @@ def test_queue_reports_read_error_once(page: RunsPage, qtbot: QtBot) -> None:
     folder.write_text("not a folder")
     messages: list[str] = []
     page.message.connect(messages.append)
-    for _ in range(2):
+    for expected in (1, 1, 2):
+        if expected == 2:  # after a successful read
+            folder.unlink()
+            page.queue.refresh()
+            qtbot.waitUntil(lambda: not page.queue.reading.running)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.write_text("not a folder")
         page.queue.refresh()
         qtbot.waitUntil(lambda: not page.queue.reading.running)
-    assert len(messages) == 1
+        assert len(messages) == expected
 
 
 def test_queue_removes_run_and_puts_it_back(
@@ -232,6 +249,7 @@ def test_queue_removes_run_and_puts_it_back(
     choose(page, 0)
     page.queue.table.setFocus()
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
+    assert page.queue.removal.no.hasFocus()
     qtbot.waitUntil(page.queue.removal.yes.isVisible)
     assert supervised.state() == "stopped"
     assert read_queue_order() == ["later"]
@@ -260,6 +278,10 @@ def test_queue_failed_removal_keeps_bar_of_another_run(
     with qtbot.waitSignal(queue_page.queue.message):
         release.set()
     assert queue_page.queue.removal.yes.isVisible()
+    choose(queue_page, 0)
+    with qtbot.waitSignal(queue_page.queue.message):
+        queue_page.queue.buttons["remove"].click()
+    assert not queue_page.queue.removal.isVisible()
 
 
 def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -114,13 +115,18 @@ def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot
     assert requested.args[0].action == "Train further"
 
 
-def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+def test_pause_reports_unreachable_supervisor(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = supervise_here(write_run(8, None))
     refresh()
     select_runs(page, run)
     with qtbot.waitSignal(page.message) as message:
         page.acts.pause.trigger()
     assert run.run_id in message.args[0]
+    monkeypatch.setattr("gui.runs.page.request_pause", lambda _run_id: run)
+    with qtbot.waitSignal(page.run_list.complete):
+        page.acts.pause.trigger()
 
 
 def test_to_resume_continues_from_last_checkpoint() -> None:
@@ -193,9 +199,10 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
     run = write_run(8, "paused", name="early")
     refresh()
     select_runs(page, run)
-    with qtbot.waitSignal(page.message) as message:
-        page.acts.fork.trigger()
-    assert "“early”" in message.args[0]
+    for fork in (page.acts.fork.trigger, partial(page.fork, run)):
+        with qtbot.waitSignal(page.message) as message:
+            fork()
+        assert "“early”" in message.args[0]
     with pytest.raises(CannotPrefill, match=r"best\.pt"):
         prefill_to_fork(run.summary(), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
@@ -210,6 +217,10 @@ def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: Q
     refresh()
     select_runs(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
+    for name, tip in (("best.pt", "these weights only"), ("last.pt", "continues from here")):
+        (item,) = page.details.facts.findItems(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
+        assert fork_button(page, name).toolTip().endswith(tip)
+        assert item.toolTip(0).endswith(f"{tip} (Enter)")
     with qtbot.waitSignal(page.prefill_requested) as requested:
         fork_button(page, "best.pt").click()
     assert requested.args[0].job.model.weights_file == str(run.checkpoints / "best.pt")
@@ -229,12 +240,19 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
         os.utime(run.checkpoints / f"epoch-1-step-{step}.pt", (step, step))
     refresh()
     select_runs(page, run)
-    qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
-    top = page.details.facts.topLevelItem(0)
-    names = [top.child(number).text(0) for number in range(top.childCount())]
-    assert names[:2] == ["last.pt", "epoch-1-step-30.pt"]
-    assert len(names) == 21
-    assert top.child(20).text(1).startswith("11 ")
+
+    def read_lines() -> list[tuple[str, str]]:
+        top = page.details.facts.topLevelItem(0)
+        return [(top.child(row).text(0), top.child(row).text(1)) for row in range(top.childCount())] if top else []
+
+    qtbot.waitUntil(lambda: len(read_lines()) == 21)
+    assert [name for name, _ in read_lines()[:2]] == ["last.pt", "epoch-1-step-30.pt"]
+    assert read_lines()[20][1].startswith("11 ")
+    for step in range(1, 12):
+        (run.checkpoints / f"epoch-1-step-{step}.pt").unlink()
+    change_notes(run.path, favorite=True)
+    refresh()
+    qtbot.waitUntil(lambda: len(read_lines()) == 20)
 
 
 def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
         devices=("cpu", "cpu"),
         strategy="ddp",
         clip_norm=1.0,
+        model="resnet50",
+        split_points=("layer2", "layer3"),
+        pipeline_schedule="1f1b",
         options={"heat": 0.25},
         decay_norms=False,
     )
@@ -60,6 +63,9 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     wait(page, qtbot)
     assert facts(page)["Changed settings"] == {
         "Dataset folder": "/data/flowers",
+        "Model": "ResNet-50",
+        "Split points": "layer2, layer3",
+        "Pipeline schedule": "1F1B",
         "Strategy": "DistributedDataParallel",
         "Devices": "2 CPU workers",
         "Epochs": "4",
@@ -77,12 +83,18 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
     assert facts(page)["On disk"] == {"Folder": "3.0 MiB"}
     tree = page.details.facts
-    tree.setCurrentItem(tree.findItems("Epochs", Qt.MatchFlag.MatchRecursive)[0])
+    (epochs,) = tree.findItems("Epochs", Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
+    assert (epochs.toolTip(1), epochs.parent().font(0).bold()) == ("4", True)
+    tree.setCurrentItem(epochs)
+    scroll_bar = tree.verticalScrollBar()
+    scroll_bar.setValue(scroll_bar.maximum())
+    position = scroll_bar.value()
     (run.path / "more").write_bytes(b"x" * (2 << 20))
     change_notes(run.path, favorite=True)
     refresh()
     qtbot.waitUntil(lambda: facts(page).get("On disk") == {"Folder": "5.0 MiB"})
     assert tree.currentItem().text(0) == "Epochs"
+    assert scroll_bar.value() == position > 0
 
 
 def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -114,17 +126,23 @@ def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh,
 
 def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     first, second = write_run(8), write_run(8)
-    change_notes(second.path, text="of the second " + "x" * 2000)
+    change_notes(second.path, text="of the second " + "x" * 2000, tags=("paper", "v2"))
     refresh()
     select_runs(page, first)
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notes_writer.written):
         page.table.selectRow(page.model.position(second.run_id))  # in one step, as a click does
     assert page.details.notes.toPlainText() == "of the second " + "x" * 2000
+    assert page.details.tags.text() == "paper, v2"
     assert page.details.notes.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere
+    change_notes(first.path, text="of the first, " + "x" * 1000)
+    refresh()
+    select_runs(page, first)
+    assert page.details.notes.wordWrapMode() == QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere
+    select_runs(page, second)
     page.details.notes.setPlainText("of the second, changed")
     page.close_work()
-    assert read_notes(first.path).text == "of the first"
+    assert read_notes(first.path).text.startswith("of the first, ")
     assert read_notes(second.path).text == "of the second, changed"
 
 

@@ -92,6 +92,7 @@ def test_runs_model_sorts_by_the_values_of_each_column() -> None:
         ("paper", {"warm up"}),
         ("too much", {"cold"}),
         ("DistributedData", {"cold"}),
+        ("b_16", {"cold"}),
         ("completed", {"warm up", "cold"}),
         ("warm cold", set()),
         ("20990101", {"cold"}),
@@ -152,4 +153,5 @@ def test_runs_model_requests_rename(qtbot: QtBot) -> None:
     assert index.data() == "before"
     with qtbot.assertNotEmitted(model.renamed):
         model.setData(index, "before")
+        assert not model.setData(model.index(0, 1), "after")
     assert not model.flags(model.index(0, 1)) & Qt.ItemFlag.ItemIsEditable

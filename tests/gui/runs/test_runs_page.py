@@ -49,10 +49,16 @@ def test_summary_of_active_run_skips_middle_of_log() -> None:
     assert reread.started == summary.started
 
 
-def test_runs_page_without_runs_hides_filters(page: RunsPage, refresh: Refresh) -> None:
+def test_runs_page_without_runs_hides_filters(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     refresh()
     assert not page.filters.isVisible()
     assert not page.details.isVisible()
+    assert "No runs yet." in texts(page)
+    page.hide()
+    write_run(8)
+    with qtbot.waitSignal(page.run_list.complete):
+        page.show()
+    assert page.filters.isVisible()
 
 
 def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -84,6 +90,7 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
     assert read_column(page, "Name") == ["second"]
     page.filters.text.setText("no such run")
     qtbot.waitUntil(lambda: "0 of 2" in texts(page))
+    assert "No runs match." in texts(page)
 
 
 def test_runs_page_filters_new_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -165,6 +172,9 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
 def test_runs_table_columns_have_no_surplus_width(page: RunsPage, refresh: Refresh) -> None:
     write_run(8)
     refresh()
+    for order in (Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder):
+        page.table.horizontalHeader().setSortIndicator(NAME, order)  # as a click on the header does
+        assert page.model.sort_order == order
     text_width = page.table.fontMetrics().horizontalAdvance(read_column(page, "Started")[0])
     assert page.table.content_width(STARTED) - text_width in (2 * PAD, 2 * PAD + 1)
 
@@ -211,6 +221,8 @@ def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) 
     refresh()
     with qtbot.waitActive(page):
         page.activateWindow()
+    page.table.setFocus()
+    assert page.selected() == []
     page.filters.text.setFocus()
     page.table.setFocus(Qt.FocusReason.TabFocusReason)
     assert [each.run_id for each in page.selected()] == [run.run_id]
@@ -399,6 +411,7 @@ def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> Non
         assert page.model.flags(index) & Qt.ItemFlag.ItemIsDragEnabled
         return page.model.mimeData([index, page.model.index(row, 1)])
 
+    assert page.table.dragEnabled()
     assert [url.toLocalFile() for url in make_drag_data(runs[0]).urls()] == [str(runs[0].path)]
     dataset = window.form.field_value("dataset")
     drop(window, make_drag_data(runs[0]))

@@ -142,6 +142,21 @@ def test_time_bar_describes_parts_by_size(bar: TimeBar) -> None:
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pytest.MonkeyPatch, is_dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
+    colors = theme.colors()
+    assert [fills.make_part_fill(part)[0] for part in ("forward", "backward")] == [
+        fills.lighten(colors.accent),
+        QColor(colors.accent),
+    ]
+    for part, color in {
+        "data": colors.warning,
+        "transfer": colors.warning,
+        "communication": colors.error,
+        "augment": colors.ok,
+        "optimizer": colors.ok,
+        "logging": colors.muted,
+        "other": colors.muted,
+    }.items():
+        assert fills.make_part_fill(part)[1].color() == fills.blend(color, colors.panel, 0.85)
     fills_by_style: list[tuple[object, QColor]] = []
     for step_part in ORDER:
         ground, pattern = fills.make_part_fill(step_part)
