@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curves, Evaluation
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluations
-from engine.runs.folder import RunFolder, list_runs
+from engine.runs.folder import list_runs
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.columns import Floats
@@ -132,22 +132,14 @@ class ComparableEvaluation:
 
 
 def find_comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
-    """Find all other evaluations with the same split, dataset and task, newest first."""
+    """Find all other evaluations with the same split, dataset and task, newest first. Raises OSError."""
     found = [
-        ComparableEvaluation(saved, _get_title(run))
+        ComparableEvaluation(saved, title_of(run))
         for run in list_runs()
         for saved in read_evaluations(run.path)
         if _is_comparable(saved.evaluation, evaluation)
     ]
     return sorted(found, key=lambda other: other.saved.evaluation.date, reverse=True)
-
-
-def _get_title(run: RunFolder) -> str:
-    """Return the title of a run, or its id if its folder can't be read."""
-    try:
-        return title_of(run)
-    except OSError:
-        return run.run_id
 
 
 def _is_comparable(one: Evaluation, other: Evaluation) -> bool:

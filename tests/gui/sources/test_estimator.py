@@ -18,6 +18,7 @@ from engine.runs.folder import create_run
 from gui.form.followers import create_sample_job
 from gui.form.readiness import describe_estimate_basis, format_estimate
 from gui.sources import estimator as estimator_module
+from gui.sources.background import Background
 from gui.sources.estimator import EstimateRequest, Estimator, MemoryProcess
 from tests.gui.sources.written_runs import job, write_run
 
@@ -137,6 +138,7 @@ def test_estimates_by_model_use_default_image_sizes(estimator: Estimator, qtbot:
     sizes = {"resnet18": 64, "resnet34": 128, "resnet50": 64, "vit_b_16": 64}
     runs = [write_run(8), write_run(8, model="resnet34"), create_run(job(model="resnet50"))]
     estimator.set_runs(tuple(run.summary() for run in runs))
+    qtbot.waitUntil(lambda: not is_waiting(estimator) and not estimator.findChildren(Background))
     assert estimator.prepare_estimates_by_model(sizes)() == {}
     for image_size, seconds in ((None, {"resnet18": 44, "resnet34": 176}), (64, {"resnet18": 44, "resnet34": 44})):
         estimator.set_request(request_of_past_runs(model="vit_b_16", image_size=image_size))

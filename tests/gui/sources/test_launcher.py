@@ -201,7 +201,7 @@ def test_requested_run_starts_when_the_window_closes(
     with qtbot.waitSignal(launcher.started):
         launcher.close()
     assert [run.path for run in started] == [run.path for run in list_runs()]
-    assert (tmp_path / "pid").exists() == is_waiting
+    assert (paths.home() / "logs" / "preloader.log").exists() == is_waiting
     if is_waiting:
         assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
