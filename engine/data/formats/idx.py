@@ -143,7 +143,7 @@ def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
         return None
     if split.rows is None and len(pixels) != len(split.labels):
         name = printable(os.path.basename(split.images))
-        message = f"{name} holds {counted(len(pixels), 'image')}, but its labels are {len(split.labels):,}."
+        message = f"{name} holds {counted(len(pixels), 'image')} for {counted(len(split.labels), 'label')}."
         problems.append(dataset_error(message, "Use image and label files that belong together."))
         return None
     return pixels
