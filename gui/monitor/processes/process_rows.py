@@ -123,12 +123,8 @@ class _Family:
                 continue
             for process in gpu.processes or ():
                 self.uses.setdefault(process.pid, []).append(_Use(gpu, process))
-        # Number of processes by their direct parent, without those of runs and those under another GPU process.
-        self._siblings = Counter(
-            process.ancestors[0]
-            for process in self._processes()
-            if process.ancestors and self._find_parent_process(process) is None and self.run(process) is None
-        )
+        processes = (uses[0].process for uses in self.uses.values())
+        self._siblings = Counter(process.ancestors[0] for process in processes if process.ancestors)
 
     def run(self, process: GpuProcess) -> RunInterval | None:
         """Return the run that contains the process or one of its ancestors, or None."""
@@ -150,9 +146,6 @@ class _Family:
         starter = process.ancestors[0] if process.ancestors else FIRST_PROCESS
         has_started_several = starter > FIRST_PROCESS and self._siblings[starter] > 1
         return ("family", self._host, starter) if has_started_several else None
-
-    def _processes(self) -> Iterable[GpuProcess]:
-        return (uses[0].process for uses in self.uses.values())
 
     def _find_parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor of `process` that uses a GPU, or None if there is none.

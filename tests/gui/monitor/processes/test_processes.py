@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+import psutil
 import pytest
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QGuiApplication
@@ -88,6 +90,10 @@ def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -
         "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
     }  # fmt: skip
     assert {title: cells(view, title) for title in expected} == expected
+    swatches = view.rows.index(0, column("GPU")).data(Qt.ItemDataRole.DecorationRole).pixmap(22, 9).toImage()
+    colors = [theme.device_color(make_gpu(n).uuid) for n in range(2)]
+    assert [swatches.pixelColor(x, 0).name() for x in (0, 8, 11, 19)] == [colors[0]] * 2 + [colors[1]] * 2
+    assert [swatches.pixelColor(x, 0).alpha() for x in (9, 10, 20)] == [0] * 3
     third = make_process(500, memory_used_bytes=None, sm_percent=None, started=NOW + 5)  # counts as 0%
     deliver_snapshot(
         hosts,
@@ -139,7 +145,7 @@ def test_run_sm_percent_is_mean_over_gpus() -> None:
 
 
 def test_remote_and_container_pids_match_no_run() -> None:
-    sample = make_snapshot(make_process(701, ancestors=(700, 1)))
+    sample = make_snapshot(make_process(701, ancestors=(700, 1)), make_process(700))
     assert all(line.run is None for line in process_rows("ws2", sample, [RUN], lambda pid: None))
     inside = msgspec.structs.replace(sample, foreign_pids=True)
     ended = replace(RUN, state="completed", end=NOW)
@@ -201,8 +207,10 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     tip, font = (view.rows.index(1, 0).data(role) for role in roles)
     assert "⚠ On GPU 0, held by run flowers" in tip
     assert font is None
-    icons = [view.rows.index(row, 0).data(Qt.ItemDataRole.DecorationRole) for row in range(3)]
-    assert [icon is None for icon in icons] == [False, False, True]
+    icons = [view.rows.index(*cell).data(Qt.ItemDataRole.DecorationRole) for cell in ((0, 0), (1, 0), (2, 0), (0, 1))]
+    assert [icon is None for icon in icons] == [False, False, True, True]
+    view.filter.setText("held BY")
+    assert list_rows(view) == [(0, "jupyter · on GPU 0, held by run flowers")]
     deliver_snapshot(hosts, make_snapshot(mine, desktop))
     assert "also used" not in join_visible_texts(view)
 
@@ -222,13 +230,13 @@ def test_sharing_names_each_user_once() -> None:
 
 
 def test_columns_sort_by_value_unknown_last(hosts: Hosts, view: ProcessesView) -> None:
-    memory_by_pid = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
+    memory_by_pid = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB, 5: 0}
     deliver_snapshot(
         hosts, make_snapshot(*(make_process(pid, memory_used_bytes=memory) for pid, memory in memory_by_pid.items()))
     )
-    assert cells(view, "PID") == ["2", "4", "1", "3"]
+    assert cells(view, "PID") == ["2", "4", "1", "5", "3"]
     view.tree.sortByColumn(column("PID"), Qt.SortOrder.AscendingOrder)
-    assert cells(view, "GPU memory") == ["9.0 GiB", "80.0 GiB", "–", "10.0 GiB"]
+    assert cells(view, "GPU memory") == ["9.0 GiB", "80.0 GiB", "–", "10.0 GiB", "0 B"]
 
 
 def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
@@ -251,7 +259,8 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
 
 def test_filter_by_owner_and_gpu(hosts: Hosts, view: ProcessesView) -> None:
     first = make_gpu(0, processes=(make_process(1), make_process(2, user="alice")))
-    deliver_snapshot(hosts, snapshot(first, make_gpu(1, processes=(make_process(3), make_process(4, user="alice")))))
+    deliver_snapshot(hosts, snapshot(make_gpu(1, processes=(make_process(3), make_process(4, user="alice"))), first))
+    assert [view.gpus.itemText(row) for row in range(3)] == ["All GPUs", "GPU 0", "GPU 1"]
     view.only_mine.setChecked(True)
     assert sorted(cells(view, "PID")) == ["1", "3"]
     view.gpus.setCurrentIndex(view.gpus.findText("GPU 1"))
@@ -270,6 +279,10 @@ def test_table_mode_names_run(hosts: Hosts, view: ProcessesView, marks: RunInter
     assert list_rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
     view.as_tree.setChecked(True)
     assert list_rows(view) == [(0, "Run flowers (1)"), (1, "python3"), (0, "python3")]
+    view.tree.selectAll()
+    view.copy_selected()
+    copied = [line.split("\t")[:2] for line in QGuiApplication.clipboard().text().split("\n")]
+    assert copied == [["Process", "PID"], ["Run flowers (1)", "700"], ["python3", "701"], ["python3", "5"]]
 
 
 def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView) -> None:
@@ -296,14 +309,19 @@ def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView)
 
 
 def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> None:
-    first, other = make_process(811, ancestors=(2, 1)), make_process(5, memory_used_bytes=9 * GIB)
+    starter = (os.getpid(), 1)
+    first, other = make_process(811, ancestors=starter), make_process(5, memory_used_bytes=9 * GIB)
     deliver_snapshot(hosts, make_snapshot(other, first))
     choose(view, 1)
-    deliver_snapshot(hosts, make_snapshot(other, first, make_process(812, ancestors=(2, 1))))
-    assert [depth for depth, _ in list_rows(view)] == [0, 0, 1, 1]
+    deliver_snapshot(hosts, make_snapshot(other, first, make_process(812, ancestors=starter)))
+    rows = [(0, "python3"), (0, f"{psutil.Process().name()} (2)"), (1, "python3"), (1, "python3")]
+    assert list_rows(view) == rows
     chosen = view.selected()
     assert chosen.pid == 811
     assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))
+    unknown = [make_process(pid, ancestors=(1 << 30, 1)) for pid in (811, 812)]
+    deliver_snapshot(hosts, make_snapshot(other, *unknown))
+    assert list_rows(view)[1] == (0, "Same parent (2)")
 
 
 def test_selection_ends_with_process(hosts: Hosts, view: ProcessesView) -> None:
@@ -345,27 +363,33 @@ def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -
 
 
 def test_model_reports_changed_rows(styled: QApplication) -> None:
-    model, changed = ProcessModel(), list[tuple[int, int]]()
-    model.dataChanged.connect(lambda first, last: changed.append((first.row(), last.row())))
+    model, changed = ProcessModel(), list[tuple[int, ...]]()
+    model.dataChanged.connect(
+        lambda first, last: changed.append((first.row(), first.column(), last.row(), last.column()))
+    )
 
-    def show(*memory_bytes: int) -> list[tuple[int, int]]:
+    def show(*memory_bytes: int) -> list[tuple[int, ...]]:
         processes = [make_process(pid, memory_used_bytes=size) for pid, size in enumerate(memory_bytes, 5)]
         changed.clear()
         model.show_lines(process_rows("", make_snapshot(*processes), [], lambda pid: None))
         return changed
 
     assert show(10, 20, 30, 40) == []
-    assert show(10, 21, 31, 40) == [(1, 2)]
+    assert show(10, 21, 31, 40) == [(1, 0, 2, len(COLUMNS) - 1)]
     assert show(10, 21, 31, 40) == []
 
 
 def test_stale_index_is_empty(styled: QApplication) -> None:
     model = ProcessModel()
-    model.show_lines(process_rows("", make_snapshot(make_process(5)), [], lambda pid: None))
-    stale = model.index(0, 0)
+    sample = make_snapshot(make_process(701, ancestors=(700, 1)))
+    model.show_lines(process_rows("", sample, [RUN], lambda pid: None))
+    group = model.index(0, 0)
+    child = model.index(0, 0, group)
+    assert child.data() == "python3"
     model.show_lines([])
-    assert model.line(stale) is None
-    assert model.data(stale) is None
+    for stale in (group, child):
+        assert model.line(stale) is None
+        assert model.data(stale) is None
 
 
 # Reported and unreported values
@@ -376,7 +400,7 @@ def test_unreported_columns_are_hidden(hosts: Hosts, view: ProcessesView) -> Non
     deliver_snapshot(hosts, make_snapshot(bare))
     hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
     assert hidden == {"Host", "User", "GPU memory", "SM", "CPU", "Host memory", "Running", "Command"}
-    deliver_snapshot(hosts, make_snapshot(make_process(5, sm_percent=None)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5, sm_percent=None), GpuProcess(6)))
     hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
     assert hidden == {"Host", "SM"}
     deliver_snapshot(hosts, make_snapshot(bare))
@@ -413,6 +437,7 @@ def test_empty_view_explains(hosts: Hosts, view: ProcessesView, sample: Snapshot
     assert "Looking for devices" in join_visible_texts(view)
     deliver_snapshot(hosts, sample)
     assert expected_text in join_visible_texts(view)
+    assert "0 processes" not in join_visible_texts(view)
     assert view.end.accessibleDescription() not in join_visible_texts(view)
 
 
@@ -483,6 +508,8 @@ def test_menu_sorts_like_headers(hosts: Hosts, view: ProcessesView, qtbot: QtBot
     def sort_by(title: str) -> None:
         qtbot.keyClick(view.tree, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
         sorting = [menu for menu in view.findChildren(QMenu) if menu.title() == "Sort by"][-1]
+        chosen = COLUMNS[view.tree.header().sortIndicatorSection()].title
+        assert [action.text() for action in sorting.actions() if action.isChecked()] == [chosen]
         next(action for action in sorting.actions() if action.text() == title).trigger()
         QApplication.activePopupWidget().close()
 
@@ -542,13 +569,19 @@ def test_old_driver_reports_memory(follow: Follow, old_nvml_stub: NvmlStub, view
 
 @pytest.mark.usefixtures("normal_text")
 def test_process_table_follows_text_size(hosts: Hosts, view: ProcessesView) -> None:
-    deliver_snapshot(hosts, make_snapshot(make_process(500)))
+    both = make_process(500, user="u" * 40, name="n" * 200)
+    deliver_snapshot(hosts, snapshot(make_gpu(0, processes=(both,)), make_gpu(1, processes=(both,))))
     tree, pid = view.tree, column("PID")
+    measure = tree.fontMetrics().horizontalAdvance
+    assert tree.columnWidth(column("User")) > measure("u" * 40)
+    assert tree.columnWidth(column("GPU")) > measure("GPU 0, 1") + 20  # with a square for each GPU
+    assert tree.columnWidth(column("Process")) == view.width() * 3 // 10
+    assert tree.columnWidth(pid) > measure("4194304")
     row_height = tree.rowHeight(view.rows.index(0, 0))
     tree.setColumnWidth(pid, 300)
     deliver_snapshot(hosts, make_snapshot(make_process(500), time=NOW + 1))
     assert tree.columnWidth(pid) == 300
     theme.choose("system", 200)
     assert tree.columnWidth(pid) < 300
-    assert tree.columnWidth(pid) > tree.fontMetrics().horizontalAdvance(COLUMNS[pid].widest)
+    assert tree.columnWidth(pid) > tree.fontMetrics().horizontalAdvance("4194304")
     assert tree.rowHeight(view.rows.index(0, 0)) - row_height > 10
