@@ -38,8 +38,7 @@ class NotesWriter(QObject):
     def change(self, run: RunSummary, **changes: Any) -> None:
         """Schedule changes to fields of a run's `RunNotes`."""
         self._queue.append((run, changes))
-        if not self._flight.running:
-            self._flight.request()
+        self._flight.request()
 
     def close(self) -> None:
         """Store the remaining changes when the window closes. Give up if the disk doesn't respond."""

@@ -135,21 +135,15 @@ class DeviceColumns:
         self.memory_used_bytes = Column()
         self.power_w = Column()
         self.temperature_c = Column()
-        self.memory_total_bytes: int | None = None
 
     def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Append samples in order, with the time and step of each, and update `memory_total_bytes`.
-
-        There must be at least one sample.
-        """
+        """Append samples in order, with the time and step of each. There must be at least one sample."""
         seconds, steps, device_samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)
         for name in _SAMPLE_FIELDS:
             column: Column = getattr(self, name)
             column.extend(_make_float_array(device_samples, name))
-        totals = (sample.memory_total_bytes for sample in reversed(device_samples))
-        self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
     def return_to_step(self, step: int) -> None:
         """Assign the samples after `step` to `step`, because training returns to it. Their times don't change."""

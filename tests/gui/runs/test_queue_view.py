@@ -16,6 +16,7 @@ from engine.contract.events import ENCODE, Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import QueueSlot, hold, list_holders, list_waiting
 from engine.system import paths
+from gui.format import format_time_or_date
 from gui.runs import queue_view
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import COLUMNS
@@ -123,6 +124,7 @@ def test_queue_shows_what_runs_wait_for(page: RunsPage, enqueue: Enqueue, qtbot:
     assert column(page, "Waits for") == ["“active”, Ada uses GPU 1 (12 GiB)", "“both”"]
     assert column(page, "Devices") == ["2 GPUs", "GPU"]
     assert column(page, "Position") == ["1", "2"]
+    assert column(page, "Since") == [format_time_or_date(ticket.since) for ticket in list_waiting()]
     hold(both.run_id)
     page.queue.refresh()
     qtbot.waitUntil(lambda: column(page, "Waits for")[0].startswith("your release, “active”"))

@@ -20,6 +20,7 @@ from engine.runs.folder import RunFolder, UnreadableJob, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from engine.system import paths
+from gui.format import format_time_or_date
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import QueuedRun, read_device_queues, request_pause, request_stop
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
@@ -136,7 +137,8 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
     assert prefill.checkpoint == str(run.checkpoints / "last.pt")
-    assert "“night shift” from epoch 4, step 8 (last.pt, " in prefill.text
+    written = format_time_or_date((run.checkpoints / "last.pt").stat().st_mtime)
+    assert f"“night shift” from epoch 4, step 8 (last.pt, {written})." in prefill.text
     assert (prefill.action, prefill.preset) == ("Resume", {})
 
 
@@ -152,6 +154,10 @@ def test_to_resume_without_checkpoint_is_new_run() -> None:
     assert (prefill.run, prefill.action, prefill.job) == (None, "Train", job())
     prefill = prefill_to_resume(write_run(8).summary())
     assert "from the beginning, since it has no checkpoint" in prefill.text
+    fork = write_run(8, "failed", resume_from="/runs/other/last.pt")
+    assert " from /runs/other/last.pt. " in prefill_to_resume(fork.summary()).text
+    add_checkpoints(fork).events_file.unlink()
+    assert " from a checkpoint (last.pt, " in prefill_to_resume(fork.summary()).text
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,9 @@ def test_changes_of_a_new_run_change_the_default_recipe(recipe: str, changed: di
     prefill = prefill_with_changes(run.summary(), {"pretrained": False}, continues_run=False)
     assert (prefill.run, prefill.preset, prefill.focus) == (None, changed | {"pretrained": False}, "pretrained")
     assert prefill.job == run.job()
+    prefill = prefill_with_changes(run.summary(), {"epochs": 3, "seed": 8}, continues_run=False)
+    assert (prefill.preset, prefill.focus) == ({"epochs": 3, "seed": 8}, "epochs")
+    assert prefill.text.endswith("”, but with epochs 3, seed 8.")
     resumed = prefill_with_changes(add_checkpoints(run).summary(), {"epochs": 12}, continues_run=True)
     assert resumed.run is not None
     assert (resumed.run.path, resumed.preset, resumed.focus) == (run.path, {"epochs": 12}, "epochs")

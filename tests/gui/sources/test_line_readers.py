@@ -188,6 +188,17 @@ def test_log_reader_skips_unknown_lines(tmp_path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "plausible"),
+    [((1, 9999, 3), [1, 3]), ((1, 5, 6), [1, 5, 6]), ((1, 9), [1, 9]), ((1, 2, 1, 3), [1, 2, 3])],
+)
+def test_log_reader_drops_implausible_numbers(tmp_path: Path, numbers: tuple[int, ...], plausible: list[int]) -> None:
+    (tmp_path / "log").write_bytes(b"".join(ENCODE.encode(LogLine(n=n, text="x")) + b"\n" for n in numbers))
+    reader = LogReader(tmp_path / "log")
+    assert [event.n for event in read_all(reader)] == plausible
+    reader.close()
+
+
 def test_log_reader_continues_after_it_was_closed(tmp_path: Path) -> None:
     path, reader = tmp_path / "log", LogReader(tmp_path / "log")
     for n in (1, 2):

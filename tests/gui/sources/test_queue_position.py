@@ -7,9 +7,9 @@ import pytest
 from engine.contract.events import Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from gui.sources.run_queue import describe_device_user, describe_queue_position
+from gui.sources.run_queue import CannotReturn, describe_device_user, describe_queue_position, put_back, take_out
 from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import job, write_run
+from tests.gui.sources.written_runs import job, supervise_here, write_run
 
 TITLES = {UUIDS[0]: "GPU 0", UUIDS[1]: "GPU 1"}
 USERS = {"a": "“flowers · 6e2a”", "b": "“birds”", "c": "the use of “cars”’s model"}
@@ -56,6 +56,16 @@ def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> Non
 )
 def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
     assert describe_queue_position(waiting, UUIDS[:1], TITLES, USERS) == message
+
+
+def test_queue_reports_runs_that_it_cannot_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(8)
+    with pytest.raises(CannotReturn, match="is completed: it has trained all of its 4 epochs"):
+        put_back(str(run.path))
+    take_out(str(run.path))  # its supervisor has exited
+    monkeypatch.setattr("gui.sources.run_queue.PATIENCE_S", 0.0)
+    with pytest.raises(TimeoutError, match=f"{run.run_id} has not ended 0 s after the request"):
+        take_out(str(supervise_here(run).path))
 
 
 def test_user_of_devices_is_run_or_use_of_its_model() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
+from PySide6.QtCore import QProcess
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import LogLine, RunFinished
@@ -32,13 +34,15 @@ def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[RunFollower]:
 
 def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeSsh, qtbot: QtBot) -> None:
     run = supervise_here(write_run(outcome=None))
-    with qtbot.waitSignal(followed.followed):
+    with qtbot.waitSignal(followed.followed) as found:
         followed.follow("ws1", "last")
-    assert followed.run.path == mirror_folder("ws1", run.run_id).path
-    assert machine_of(followed.run) == "ws1"
-    assert followed.run.events_file.read_bytes() == run.events_file.read_bytes()
+    (followed_run,) = found.args
+    assert followed.run is followed_run
+    assert followed_run.path == mirror_folder("ws1", run.run_id).path
+    assert machine_of(followed_run) == "ws1"
+    assert followed_run.events_file.read_bytes() == run.events_file.read_bytes()
     session = RunSession()
-    session.open(followed.run)
+    session.open(followed_run)
     qtbot.waitUntil(lambda: session.status.label == "Running" and not session.loading)
     append_events(run, LogLine(text="first"))
     qtbot.waitUntil(lambda: session.data.lines[-1].text == "first")
@@ -53,8 +57,8 @@ def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeS
         append_events(run, RunFinished(outcome="completed", seconds=1.0, best={}))
         run.supervisor_file.unlink()
     session.close()
-    followed_run = followed.run
     followed.close()
+    assert followed.run is None
     assert followed_run.state() == "completed"
     assert followed_run.events_file.read_bytes() == run.events_file.read_bytes()
     job, [problem] = job_to_resume(followed_run, {})
@@ -68,29 +72,40 @@ def test_mirror_folder_rejects_invalid_run_id(run_id: str) -> None:
         mirror_folder("ws1", run_id)
 
 
-def test_followed_run_reports_unreachable_host(followed: RunFollower, ssh: FakeSsh, qtbot: QtBot) -> None:
+def test_followed_run_reports_unreachable_host(
+    followed: RunFollower, ssh: FakeSsh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with qtbot.waitSignal(followed.failed) as unknown:
-        followed.follow("ws1", "last")
+        followed.follow("ws1", "first")
+        followed.follow("ws1", "last")  # instead of the first
     assert unknown.args == ["ws1: there is no run “last”."]
     ssh.fail("ws1", "ssh: connect to host ws1 port 22: Connection refused")
     with qtbot.waitSignal(followed.failed) as refused:
         followed.follow("ws1", "last")
     assert "refused the connection" in refused.args[0]
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with qtbot.waitSignal(followed.failed) as silent:
+        followed.follow("ws1", "last")
+    assert silent.args == ["ws1: last can't be followed."]
+    qtbot.waitUntil(lambda: not followed.findChildren(QProcess))
 
 
 def test_followed_run_without_supervisor_is_interrupted(followed: RunFollower, qtbot: QtBot) -> None:
     run = supervise_here(write_run(outcome=None))
     os.utime(run.job_file, (0, 0))  # otherwise a run without a supervisor counts as starting
-    with qtbot.waitSignal(followed.followed):
+    with qtbot.waitSignal(followed.followed) as found:
         followed.follow("ws1", "last")
-    assert followed.run is not None
     session = RunSession()
-    session.open(followed.run)
+    session.open(*found.args)
     qtbot.waitUntil(lambda: session.status.label == "Running")
     run.supervisor_file.unlink()
     qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text)
     assert session.status.label == "Interrupted"
     session.close()
+    (process,) = followed.findChildren(QProcess)
+    with qtbot.waitSignal(followed.failed) as ended:
+        process.kill()
+    assert ended.args == ["Following the run has ended unexpectedly. Open it again."]
 
 
 def test_file_fetch_transfers_missing_bytes(followed: RunFollower, qtbot: QtBot) -> None:

@@ -96,8 +96,8 @@ def test_run_data_ignores_repeated_events() -> None:
         (make_first_execution(25), "3 images could not be read and are left out", ["warning"]),
         ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "[rank 0] hello", ["info"]),
         ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "hello", ["info", "debug"]),
-        ([Waiting(position=2, behind=("a", "b"))], "position 2, behind a, b", ["info"]),
-        ([Waiting(position=2, behind=("a", "b"), held=True)], "behind", []),
+        ([Waiting(position=2, behind=("a", "b"), others=("c of d",))], "position 2, behind a, b, c of d", ["info"]),
+        ([Waiting(position=2, behind=("a", "b"), held=True)], "in the queue at position 2, on hold", ["info"]),
         ([PhaseChanged(phase="fetching", detail=detail) for detail in "aab"], "Fetching: ", ["info"] * 3),
         ([PhaseChanged(phase=phase) for phase in ("training", "saving", "training")], "Training", ["info"]),
         ([PhaseChanged(phase="training"), make_first_execution(3)[0], PhaseChanged(phase="training")], "Training", ["info"] * 2),
@@ -122,6 +122,8 @@ def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str
         ([Warned(code="unsaved", message="It can't be saved."), Warned(code="other", message="")], "unsaved", True),
         ([Warned(code="unsaved", message=""), RunFinished(outcome="unsaved")], "unsaved", False),
         ([Warned(code="unsaved", message=""), *make_first_execution(3)[:1]], "unsaved", False),
+        ([Warned(code="unsaved", message=""), *make_restart_events(3, 1)[:1]], "unsaved", False),
+        (make_first_execution(3, dataset="/" + "d" * 9000), "started.job.data.dataset", "/" + "d" * 9000),
         ([Fetching(source="w", done_bytes=1), *make_first_execution(3)[:1]], "fetching", ()),
         ([CommandReceived(command="stop"), *make_first_execution(3)[:1]], "end_request", ""),
         ([CommandReceived(command="pause")], "end_request", "pause"),
@@ -221,6 +223,7 @@ def test_restart_continues_curves_on_the_new_devices() -> None:
     assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
     assert any(line.kind == "warning" and KILLED in line.text for line in data.lines)
     assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
+    assert [line.text for line in data.lines].count("Training") == 2
 
 
 def test_resume_drops_measurements_of_workers() -> None:
@@ -256,4 +259,6 @@ def test_validation_details_are_cut_and_replaced() -> None:
     assert [figures.step for figures in details.classes] == [10, 20, 30, 40]
     assert details.classes[-1].measures["IoU"].tolist() == [0.5] * 3
     assert details.classes[-1].confusion is None
+    ragged = ClassMeasures(epoch=4, step=40, measures={}, confusion=((1, 2), (3,)))
+    assert make_run_data(logged, [ragged]).validation_details.classes[-1].confusion is None
     assert [len(predicted.samples) for predicted in details.predicted] == [3, 3, 3, 0]

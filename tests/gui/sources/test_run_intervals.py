@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import PhaseChanged, RunFinished, Waiting
+from engine.contract.events import LogLine, PhaseChanged, RunFinished, Waiting
 from engine.runs.folder import SupervisorFile, create_run
 from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
@@ -145,6 +145,7 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
     first[-1].time = now - 80_000  # less than a day ago
     second = list(list_run_events(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
     third = list(list_run_events(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
+    second[-1].time = now - 7000  # the clock was set back
     write(run.events_file, [*first, *second, *third])
     read_run_names(intervals, qtbot)
     assert [(interval.devices, interval.state, interval.start) for interval in intervals.intervals] == [
@@ -152,9 +153,7 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
         (("cpu",), "interrupted", now - 6000),
         ((UUIDS[1],), "stopped", now - 3000),
     ]
-    assert [interval.end for interval in intervals.intervals] == [
-        execution_events[-1].time for execution_events in (first, second, third)
-    ]
+    assert [interval.end for interval in intervals.intervals] == [now - 80_000, now - 6000, third[-1].time]
     assert {(interval.run_id, interval.name) for interval in intervals.intervals} == {(run.run_id, "flowers")}
 
 
@@ -188,8 +187,10 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     read_run_names(intervals, qtbot)
     (waiting,) = intervals.intervals
     assert (waiting.state, waiting.devices, intervals.run_names_by_gpu()) == ("waiting", (), {})
+    assert waiting.start == now - 5000
     assert intervals.intervals[0].supervisor == os.getpid()
-    append_events(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
+    line = LogLine(time=now - 3000, text="still waiting")
+    append_events(run, line, PhaseChanged(time=now - 100, phase="starting"), *rest)
     read_run_names(intervals, qtbot)
     (running,) = intervals.intervals
     assert (running.state, running.start, intervals.run_names_by_gpu()) == ("running", now - 100, {UUIDS[0]: "flowers"})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import time
 
+import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished
-from engine.runs.folder import create_run
+from engine.contract.protocol import Command
+from engine.runs.connection import NotRunning
+from engine.runs.folder import RunFolder, create_run
 from gui.sources.run_link import EndRequest, LiveConnection, RunCommands
 from gui.sources.run_reader import RunReader
 from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
@@ -36,6 +39,34 @@ def test_stop_replaces_a_requested_pause_only() -> None:
     assert commands.requested == "stop"
     commands.open(None)
     assert commands.request("pause")
+
+
+@pytest.mark.parametrize(("error", "messages"), [(NotRunning("It ended."), []), (OSError("A fault."), ["A fault."])])
+def test_failed_command_is_reported_while_the_run_is_active(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, error: OSError, messages: list[str]
+) -> None:
+    def fail(run: RunFolder, command: Command) -> bool:
+        raise error
+
+    monkeypatch.setattr("gui.sources.run_link.send", fail)
+    parent, run = QObject(), create_run(job())
+    commands, received = RunCommands(parent), list[str]()
+    commands.message.connect(lambda text, severity: received.append(text))
+    commands.open(run)
+    with qtbot.waitSignal(commands.failed) as failed:
+        commands.request("stop")
+    assert failed.args == [run]
+    assert received == messages
+
+
+def test_run_reader_retries_once_if_last_event_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.run_reader.MAX_DAMAGED_BYTES", 16)  # a line that is longer ends the log
+    run = write_run(8)
+    run.events_file.write_bytes(b"x" * 200_000 + b"\n" + run.events_file.read_bytes())
+    reader = RunReader(run)
+    polls = [reader.read(60.0, 0) for _ in range(3)]
+    assert [(poll.is_partial, poll.state) for poll in polls] == [(True, None), *[(False, "completed")] * 2]
+    reader.close()
 
 
 def test_run_reader_notices_end_of_run_in_the_queue() -> None:

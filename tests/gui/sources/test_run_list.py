@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import RunFinished, Waiting
+from engine.runs.folder import RunFolder, create_run
 from engine.runs.index import RunIndex
+from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
-from gui.sources.run_list import RunList, RunListing
-from tests.gui.sources.written_runs import supervise_here, write_run
+from gui.sources.background import Background
+from gui.sources.run_list import RunList, RunListing, SlurmWatch
+from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 from tests.support.widgets import OpenWindow
 
 
@@ -40,6 +47,22 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     assert found == [first.run_id, second.run_id]
     assert again.count() == (1, 0)
     assert again.run_to_open(str(first.path)).run_id == second.run_id
+    waiting = supervise_here(write_run(8, None))
+    append_events(waiting, Waiting(time=time.time(), position=1))
+    again = read(runs, qtbot)
+    assert again.count() == (1, 1)
+    active = [run.run_id for run in again.runs if run.run_id != first.run_id]
+    assert again.run_to_open("").run_id == active[0]  # the newest
+    for run in (second, waiting):
+        append_events(run, RunFinished(time=time.time(), outcome="stopped"))
+    shutil.rmtree(second.path)
+    ended = read(runs, qtbot)
+    assert ended.count() == (0, 0)
+    assert ended.run_to_open(str(first.path)).run_id == first.run_id
+    assert ended.run_to_open(str(second.path)) is None
+    assert runs.known_ids == {first.run_id, waiting.run_id}
+    runs.close()
+    assert read(runs, qtbot).runs == ended.runs
 
 
 def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
@@ -54,6 +77,33 @@ def test_two_refreshes_read_twice(runs: RunList, qtbot: QtBot) -> None:
     with qtbot.waitSignals([runs.complete, runs.complete]):
         runs.refresh()
         runs.refresh()
+
+
+def test_slurm_watch_polls_active_slurm_runs(runs: RunList, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued, ended = create_run(job()), write_run(8)
+    for run, state in ((queued, "PENDING"), (ended, "COMPLETED")):
+        write_slurm(run.path, SlurmJob(job_id=7, state=state))
+    create_run(job())
+    polled: list[list[Path]] = []
+    answers = iter((False, True, True))
+
+    def refresh(polled_runs: list[RunFolder]) -> bool:
+        polled.append([run.path for run in polled_runs])
+        return next(answers)
+
+    monkeypatch.setattr("gui.sources.run_list.refresh_slurm_states", refresh)
+    parent = QObject()
+    watch, listing, changes = SlurmWatch(parent), read(runs, qtbot), list[int]()
+    watch.changed.connect(lambda: changes.append(len(polled)))
+    for period_s in (0.0, 3600.0):
+        monkeypatch.setattr("gui.sources.run_list.POLL_S", period_s)
+        watch.poll(listing)
+        qtbot.waitUntil(lambda: not parent.findChildren(Background))
+    assert (polled, changes) == ([[queued.path]] * 2, [2])
+    watch.poll(listing)  # too early
+    assert not parent.findChildren(Background)
+    watch.close()
+    assert len(polled) == 2
 
 
 @pytest.mark.parametrize("end", ["close", "change_folder"])

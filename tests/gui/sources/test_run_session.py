@@ -203,8 +203,11 @@ def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, super
     supervised = start_supervised(supervise, "forever")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
-    store.close()
-    assert store.status.label == "Idle"
+    with qtbot.waitSignals([store.opened, store.changed]):
+        store.close()
+    assert (store.status.label, len(store.data.steps.loss)) == ("Idle", 0)
+    with qtbot.assertNotEmitted(store.opened):
+        store.close()
     assert supervised.run.state() == "running"
 
 
@@ -393,6 +396,8 @@ def test_session_shows_pending_request(store: RunSession, qtbot: QtBot, requests
         with qtbot.waitSignal(store.changed):
             getattr(store, request)()
     assert store.status.label == label
+    wait_until_loaded(store, qtbot, supervise_here(write_run(8, None)))
+    assert store.status.label == "Running"  # the request was for the other run
 
 
 def test_session_stop_of_ended_run_does_nothing(store: RunSession, qtbot: QtBot) -> None:

@@ -76,6 +76,7 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([], "running", "", "Running", "epoch 3 of 4"),
         ([phase("validating")], "running", "", "Running", "epoch 3 of 4, validating"),
         ([phase("saving")], "running", "", "Running", "epoch 3 of 4, saving a checkpoint"),
+        ([Warned(time=NOW, code="unsaved", message=""), phase("saving")], "running", "", "Running", "4, retrying to save the last state"),
         ([command("pause")], "running", "", "Pausing", "after 25 steps"),
         ([phase("pausing")], "running", "", "Pausing", "after 25 steps"),
         ([], "running", "pause", "Pausing", "after 25 steps"),
@@ -91,6 +92,7 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
         ([KILLED, Failed(time=NOW, cause="another", rank=1)], "failed", "", "Failed", ": gloo: connection closed by peer"),
         ([KILLED, make_run_finished("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
+        ([make_run_finished("failed")], "failed", "", "Failed", ": unknown cause; see the log"),
         ([make_run_finished("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
         ([], "interrupted", "", "Interrupted", "after 25 steps: the run's process exited without reporting an error"),
         (make_restart_events(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
@@ -133,6 +135,13 @@ def test_status_without_events() -> None:
     assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
     assert RunStatus().label == "Idle"
     assert not RunStatus(label="Checking").active
+    started, preparing, plan, training, *_ = make_first_execution()
+    for events, text in (
+        ([preparing], "preparing the data and the model, and measuring which settings are fastest"),
+        ([phase("preparing", "reading labels")], "reading labels"),
+        ([plan, training], "waiting for the first step"),
+    ):
+        assert derive_status(make_run_data([started, *events]), "running").text == f"Running · {text}"
     started, *rest = make_first_execution(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
     waiting = derive_status(make_run_data(queued), "waiting")

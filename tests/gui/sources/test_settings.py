@@ -24,6 +24,10 @@ def test_settings_keep_values_of_other_windows(tmp_path: Path) -> None:
     assert again.text("names") == "a é “b”"
     assert again.bytes("unknown") is None
     assert again.flag("names", True) is True
+    for key in ("names", "unknown"):
+        one.forget(key)
+    assert (again.text("names"), again.flag("compact", False)) == ("", True)
+    Settings(tmp_path / "home" / "window.json").set("compact", False)  # its folder can't be created
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "home").iterdir()] == [0o600]
 

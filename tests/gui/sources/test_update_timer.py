@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
+from gui.sources import update_timer
 from gui.sources.update_timer import UpdateTimer
 
 
-def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot) -> None:
+def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(update_timer, "time", SimpleNamespace(monotonic=lambda: now_s))
     parent = QObject()
     timer = UpdateTimer(parent)
     (clock,) = timer.findChildren(QTimer)
@@ -29,7 +35,11 @@ def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot) -> None:
     for is_loading in (True, True, False):
         timer.set_loading(is_loading)
         pauses.append(measure_pause_ms())
-    assert [round(pause / 100, 1) for pause in pauses] == [1.0, 1.5, 2.2, 1.0]
+    assert pauses == [100, 150, 225, 100]
     assert len(updates) == len(pauses)
+    now_s += 0.0625
     timer.schedule()
+    now_s += 0.02
+    timer.schedule()  # already scheduled
+    assert clock.interval() == 37
     qtbot.waitUntil(lambda: len(updates) == len(pauses) + 1)
