@@ -66,13 +66,13 @@ def predict(options: argparse.Namespace) -> int:
     tile = options.tile
     if tile not in (None, "auto"):
         if not tile.isdecimal():
-            return report([Problem("tile", f"“{tile}” is not a tile size.", "Give a number of pixels, or auto.")])
+            return report([Problem("--tile", f"“{tile}” is not a tile size.", "Give a number of pixels, or auto.")])
         tile = int(tile)
     formats: Any = tuple(split_list(options.format or ""))  # validated below
     unknown = [name for name in formats if name not in get_args(Format)]
     if unknown:
         message = f"There is no format “{unknown[0]}”."
-        return report([Problem("formats", message, f"Choose among {', '.join(get_args(Format))}.")])
+        return report([Problem("--format", message, f"Choose among {', '.join(get_args(Format))}.")])
     request = PredictRequest(
         **values,
         paths=tuple(path if path.startswith(CAMERA) else os.path.abspath(path) for path in options.paths),

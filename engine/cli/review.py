@@ -234,7 +234,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
         message = "Only runs of image classification and multi-label classification can be cross-validated."
         wrong.append(Problem("run", message, "Review the validation samples only."))
     if not 2 <= folds <= MAX_FOLDS:
-        wrong.append(Problem("cross_validate", f"There can be 2 to {MAX_FOLDS} folds.", "5 is usual."))
+        wrong.append(Problem("--cross-validate", f"There can be 2 to {MAX_FOLDS} folds.", "5 is usual."))
     if wrong:
         raise CommandError(report(wrong))
     folders = []

@@ -81,7 +81,7 @@ READ = DatasetReport(
     samples=(
         Sample("a.png", "train", label="ash"), Sample("b.png", "train", labels=("ash", "birch")), Sample("c", "val", labels=()),
         Sample("d.png", "train", boxes=BOXES), Sample("e.png", "val", boxes=()), Sample("f.png", "val", problem="It is torn."),
-        Sample("g.png", "val", pixels={"ash": 600, "": 300, "birch": 100}),
+        Sample("g.png", "val", pixels={"ash": 600, "": 200, "birch": 100, "c": 50, "d": 30, "e": 20}),
     ),
     problems=(Problem("dataset", "One class is rare.", "Add images.", severity="warning"),),
 )  # fmt: skip
@@ -105,8 +105,8 @@ def use_machine(patch: pytest.MonkeyPatch) -> None:
 def replace_machine_facts(patch: pytest.MonkeyPatch) -> None:
     """Replace everything that `footplate doctor` reads from this machine by constants."""
     use_machine(patch)
-    patch.delenv("WAYLAND_DISPLAY", raising=False)
     patch.setenv("DISPLAY", ":7")
+    patch.setenv("WAYLAND_DISPLAY", "")
     patch.setattr(platform, "python_version", lambda: "3.13.9")
     patch.setattr(platform, "platform", lambda: "Linux-6.8")
     patch.setattr(os, "cpu_count", lambda: 96)
@@ -204,6 +204,7 @@ COMMANDS: dict[str, tuple[Prepare, tuple[str, ...]]] = {
     "inspect mixed": (lambda patch: use_report(patch, UNCLEAR), ("inspect", "/data/mixed")),
     "inspect mixed as JSON": (lambda patch: use_report(patch, UNCLEAR), ("inspect", "/data/mixed", "--json")),
     "export": (use_run, ("export", "trees", "--zip", "report.zip", "--folder", "report")),
+    "export by default": (use_run, ("export", "trees")),
     "train": (finish_runs, ("train", DATASET, "--model", "mnist_cnn", "--devices", "cpu,cpu")),
     "train detached": (finish_runs, ("train", DATASET, "--detach")),
     "submit": (

@@ -21,6 +21,13 @@ class Answer(NamedTuple):
     err: str
 
 
+class TerminalStream(io.StringIO):
+    """Text in memory that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "footplate.py"), *arguments]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from engine.cli import children, train
@@ -15,6 +18,15 @@ from engine.system import paths
 from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
+
+ADVICE = Advice(
+    table=tuple(
+        Candidate(name="DDP", strategy="ddp", devices=("cpu", "cpu"), changes=each, low=8.0, high=9.0)
+        for each in ({"strategy": "ddp", "accumulation": 2}, {})
+    ),
+    fits=True, sentence="So it is.", considered=7, ended_by="settled", confidence=0.95, took_s=4.0,
+    measured_at=datetime(2024, 1, 1, 12, 30).timestamp(), hardware=("CPU",), versions={},
+)  # fmt: skip
 
 
 def test_advise_reports_all_problems_but_the_strategy() -> None:
@@ -27,19 +39,33 @@ def test_advise_reports_all_problems_but_the_strategy() -> None:
     assert "Single device uses one device" not in answer.err
 
 
+@pytest.mark.parametrize(
+    ("changes", "summary"),
+    [
+        ({"ended_by": "time"}, "; the time ran out before the order was certain. On CPU."),
+        ({"ended_by": "stopped"}, "; stopped before the order was certain. On CPU."),
+        ({"memory_by": "one_device"}, "; the first 2 are about equally fast; memory estimated from one device's trial. On CPU."),
+        ({"confidence": 0.9, "table": ADVICE.table[:1]}, "; the first place is certain at 90% confidence. On CPU."),
+        ({"is_cached": True}, " On CPU. Cached from 01 January 2024, 12:30; --again measures again."),
+    ],
+)  # fmt: skip
+def test_advice_ends_with_a_summary(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], summary: str) -> None:
+    advice = msgspec.structs.replace(ADVICE, **changes)
+    monkeypatch.setattr(train, "validate", lambda _options: (Job.from_fields(dataset="/data"), []))
+    monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: advice)
+    answer = run_in_this_process("advise", "/data", "--network", "1Gbit")
+    assert answer.err == "footplate: warning: --network: It has no effect with one machine.\n  Add --machines N.\n"
+    last = answer.out.splitlines()[-1]
+    assert last.startswith(f"{len(advice.table)} of 7 candidates tried in 4 s; ")
+    assert last.endswith(summary)
+
+
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_advice_is_saved_only_if_it_fits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fits: bool, flags: list[str]
 ) -> None:
-    changes = {"strategy": "ddp", "accumulation": 2}
-    first, second = (
-        Candidate(name="DDP", strategy="ddp", devices=("cpu", "cpu"), changes=each) for each in (changes, {})
-    )
-    advice = Advice(
-        table=(first, second), fits=fits, sentence="So it is.", considered=2, ended_by="settled", confidence=0.95,
-        took_s=4.0, measured_at=0.0, hardware=("CPU",), versions={},
-    )  # fmt: skip
+    advice = msgspec.structs.replace(ADVICE, fits=fits)
     monkeypatch.setattr(train, "validate", lambda _options: (Job.from_fields(dataset="/data", epochs=7), []))
     monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: advice)
     file = tmp_path / "advised.toml"

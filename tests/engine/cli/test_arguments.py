@@ -81,15 +81,19 @@ def test_help_groups_flags_by_their_strategies(capsys: pytest.CaptureFixture[str
         assert f"options of {', '.join(ids)}: --" in text
 
 
-def test_model_file_needs_trust(tmp_path: Path) -> None:
+def test_model_file_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "net.py"
     file.write_text("one = 1\n")
     trusted = {"model": str(file), "model_file_sha256": model_file_sha256(str(file))}
-    assert gather_from("--model", str(file))[0] == {"model": str(file)}
+    assert gather_from("--model", "net.py")[0] == {"model": str(file)}
     for flags in (("--trust-model-file",), ()):  # it stays trusted
         assert gather_from("--model", str(file), *flags) == (trusted, [])
     file.write_text("two = 2\n")
     assert gather_from("--model", str(file))[0] == {"model": str(file)}
+    monkeypatch.setenv("FOOTPLATE_HOME", str(file))
+    (problem,) = gather_from("--model", str(file), "--trust-model-file")[1]
+    assert (problem.field, problem.message[:28]) == ("model", "Your consent to run the mode")
 
 
 def test_option_flags_override_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from engine.cli.main import main
-from engine.runs.folder import list_runs
+from engine.contract.job import Job
+from engine.runs.folder import create_run, list_runs
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import make_images
 from tests.support import boxed
@@ -204,4 +205,9 @@ def test_train_reports_a_missing_permission(images: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("verb", ["attach", "stop"])
 def test_commands_refuse_unknown_runs(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "nothing"]) == 2
-    assert "there is no run “nothing”" in capsys.readouterr().err
+    assert "there is no run “nothing”. There are no runs yet." in capsys.readouterr().err
+    for _ in range(4):
+        create_run(Job())
+    assert main([verb, "nothing"]) == 2
+    newest = ", ".join(run.run_id for run in list_runs()[:3])
+    assert f"there is no run “nothing”. The newest are {newest}. " in capsys.readouterr().err

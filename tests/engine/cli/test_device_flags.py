@@ -1,15 +1,16 @@
-"""Values of ``--devices``, and formatting of tables."""
+"""Values of ``--devices``."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.cli import children
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.cli.main import main
-from engine.cli.terminal import BAD_REQUEST, CommandError, format_table
+from engine.cli.terminal import BAD_REQUEST, CommandError
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.inference.prediction import PredictRequest
 from tests.gui.sources.written_runs import write_run
@@ -39,6 +40,47 @@ def test_devices_reports_unknown_cuda_indices() -> None:
     values: dict[str, Any] = {"devices": ["2", "1"]}
     problems = resolve_devices(values, MACHINE)
     assert [str(problem) for problem in problems] == ["CUDA finds no GPU 2 on this machine. Available: 0, 1."]
+    for message, remedy in (("No driver is loaded.",) * 2, ("", "Use --devices cpu.")):
+        empty = msgspec.structs.replace(MACHINE, gpus=(), nvml=Nvml("no_driver", message))
+        assert [problem.remedy for problem in resolve_devices({"devices": ["0"]}, empty)] == [remedy]
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "flags", "devices"),
+    [
+        (("cpu", "cpu"), (), ("cpu", "cpu")),
+        (("node1:cpu", "GPU-cccc"), (), ("GPU-cccc",)),
+        (("node1:cpu", "node1:GPU-1"), (), ("cpu",)),
+        (("cpu",), ("--devices", "0,cpu"), (B, "cpu")),
+        (("cpu",), ("--devices", "7"), None),
+    ],
+)
+def test_model_is_used_on_local_devices(
+    trained_on: tuple[str, ...],
+    flags: tuple[str, ...],
+    devices: tuple[str, ...] | None,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    requests: list[PredictRequest] = []
+    monkeypatch.setattr(children, "read_snapshot", lambda: MACHINE)
+
+    def refuse(request: PredictRequest, **_options: Any) -> None:
+        requests.append(request)
+        raise CommandError
+
+    monkeypatch.setattr(children, "run_in_child", refuse)
+    assert main(["predict", str(write_run(8, devices=trained_on).path), "one.png", *flags]) == BAD_REQUEST
+    assert [request.devices for request in requests] == ([devices] if devices else [])
+    assert ("CUDA finds no GPU 7" in capsys.readouterr().err) == (devices is None)
+
+
+def test_job_that_cannot_be_read_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(8)
+    run.job_file.write_text("epochs = ")
+    assert main(["predict", str(run.path), "one.png"]) == BAD_REQUEST
+    assert f"The job of {run.run_id} can't be read." in capsys.readouterr().err
 
 
 def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,5 +104,3 @@ def test_submit_leaves_devices_to_slurm(capsys: pytest.CaptureFixture[str]) -> N
 def test_devices_cpu_needs_no_gpus() -> None:
     assert not needs_gpus({"devices": ["cpu", "cpu"]})
     assert not needs_gpus({})
-
-    assert format_table(("A", "B"), [("xx", "y")]) == ["A   B", "xx  y"]

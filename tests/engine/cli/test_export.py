@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from engine.cli import doctor
 from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, LogLine, RunFinished, RunStarted, StepMetrics
 from engine.contract.events import Validation as Validated
@@ -40,7 +42,14 @@ def run(user_home: Path) -> RunFolder:
         ),
         LogLine(text=f"Reading {user_home}/images"),
         StepMetrics(
-            epoch=1, step=1, loss=0.5, learning_rate=0.1, images_per_second=100.0, data_wait_s=0.0, compute_s=0.1
+            epoch=1,
+            step=1,
+            loss=0.5,
+            learning_rate=0.1,
+            images_per_second=100.0,
+            data_wait_s=0.0,
+            compute_s=0.1,
+            losses={"box": 0.25},
         ),
         DevicesSampled(
             samples=tuple(
@@ -197,28 +206,46 @@ def test_export_refuses_unknown_runs() -> None:
     assert "no run “nothing”" in answer.err
 
 
-@pytest.mark.long
-def test_export_reports_a_missing_tensorboard(run: RunFolder, tmp_path: Path) -> None:
-    without = tmp_path / "modules"
-    without.mkdir()
-    (without / "tensorboard.py").write_text("raise ModuleNotFoundError(name='tensorboard')")
-    answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"), PYTHONPATH=str(without))
+def test_export_reports_a_missing_tensorboard(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    answer = run_in_this_process("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
     assert answer.code == 2
     assert "pip install tensorboard" in answer.err
     assert not (tmp_path / "board").exists()
 
 
-def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> None:
+def test_export_command_follows_its_flags(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examined: list[str] = []
+    monkeypatch.setattr(doctor, "capture_output", lambda: examined.append("now") or "ok")  # type: ignore[func-returns-value]
+    for flags, code, count in (
+        ("", 0, 1), ("", 2, 1), ("--zip a.zip", 0, 2), ("--zip a.zip --folder b", 2, 2), ("--folder b --checkpoints", 0, 3),
+        ("--folder b", 2, 3), ("--zip a.zip --replace --checkpoints", 0, 4),
+    ):  # fmt: skip
+        answer = run_in_this_process("export", run.run_id, *flags.split())
+        assert (answer.code, len(examined)) == (code, count), flags
+        assert ("checkpoints/last.pt" in answer.out) == ("--checkpoints" in flags)
+
+
+def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    answer = run_in_this_process("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
-    assert answer.code == 0, answer.err
+    monkeypatch.chdir(tmp_path)
+    answer = run_in_this_process("export", run.run_id, "--tensorboard", "board")
+    written = f"board/{run.run_id}"
+    expected = f"Wrote TensorBoard's event files to {written}. To view them: tensorboard --logdir board\n"
+    assert (answer.code, answer.out) == (0, expected), answer.err
+    assert f"{written} already exists" in run_in_this_process("export", run.run_id, "--tensorboard", "board").err
+    (tmp_path / "file").touch()
+    assert "can't be created" in run_in_this_process("export", run.run_id, "--tensorboard", "file").err
     read = EventAccumulator(str(tmp_path / "board" / run.run_id))
     read.Reload()
     tags = ("train/loss", "validation/top1", f"device/{CPU}/utilization_percent", "device/GPU-1/utilization_percent")
     scalars = [[(each.step, each.value, each.wall_time - 1.8e9) for each in read.Scalars(tag)] for tag in tags]
     assert scalars == [[(1, 0.5, 3), (3, 0.0, 5)], [(2, 0.75, 6)], [(1, 90.0, 4)], [(1, 89.0, 4)]]
     assert "train/accuracy" not in read.Tags()["scalars"]
+    assert [(each.step, each.value) for each in read.Scalars("train/losses/box")] == [(1, 0.25)]
+    assert read.Tags()["tensors"] == ["job/text_summary"]
     assert os.listdir(tmp_path / "board") == [run.run_id]
 
 

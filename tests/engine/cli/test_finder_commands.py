@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from engine.contract.messages import Done, Progress, Refused
 from engine.contract.problems import Problem
 from engine.runs.folder import list_runs
 from engine.system import paths
-from tests.engine.cli.terminal import footplate, run_in_this_process
+from tests.engine.cli.terminal import TerminalStream, footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
 RATE = RateFound(points=(), suggestion=None, why="It never fell.", remedy="Train longer.", smoothing=0.4, diverged=True)
@@ -101,9 +102,11 @@ def test_child_refuses_a_request_or_ends(
     code: int,
     *,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    messages = [Progress(0.5, "Half of it"), *([Refused((problem,))] if problem is not None else [])]
+    messages = [
+        Progress(0.5, "Half of it", warnings=("It is odd.",)),
+        *([Refused((problem,))] if problem is not None else []),
+    ]
     interruptible: list[bool] = []
 
     def run_module(module: str, _decoder: object, *, request: FinderRequest, answers_interrupt: bool) -> Iterator[Any]:
@@ -112,12 +115,15 @@ def test_child_refuses_a_request_or_ends(
         yield from messages
         raise ChildFailed("signal 9")
 
+    screen = TerminalStream()
+    monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(children, "_run_module", run_module)
     with pytest.raises(CommandError) as error:
         children.run_in_child(FinderRequest("rate", Job()), refused=refused, is_quiet=True)
     assert (error.value.code, interruptible) == (code, [False])
-    printed = capsys.readouterr().err
+    printed = screen.getvalue()
     assert ("It is wrong." in printed, "The trial ended early: signal 9." in printed) == (bool(problem), not problem)
-    assert "Half of it" not in printed
+    assert ("footplate: It is odd." in printed, "Half of it" in printed) == (True, False)
     messages[1:] = [Done(7)]
     assert children.run_in_child(FinderRequest("rate", Job())) == 7
+    assert screen.getvalue().endswith("Half of it: 50%\r\x1b[K")

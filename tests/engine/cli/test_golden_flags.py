@@ -25,7 +25,10 @@ def describe(command: str, described: argparse.ArgumentParser, listed: set[str])
     `described` is the parser of the command. `listed` contains the lines of all arguments so far and is extended. For
     an argument whose line is already in it, only the name is listed, in a final line "as above".
     """
-    yield f"== {command}: {' '.join((described.description or '').split())}"
+    defaults = {name: getattr(value, "__qualname__", value) for name, value in described._defaults.items()}
+    given = ", ".join(f"{name}={value}" for name, value in defaults.items() if name != "names")
+    abbreviations = "" if described.allow_abbrev else ", no abbreviations"
+    yield f"== {command} [{given}{abbreviations}]: {' '.join((described.description or '').split())}"
     repeated, hidden = [], []
     for action in described._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -7,7 +7,6 @@ All numbers in the runs and results are different, so that no value can be mista
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -15,20 +14,22 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from engine.cli import children, train
+from engine.cli import children, evaluate, train
 from engine.cli.main import main
 from engine.cli.progress import ProgressDisplay
+from engine.cli.terminal import BAD_REQUEST, FAILED
 from engine.contract.advice import (
     Advice,
     BatchFound,
     BatchTrial,
     Candidate,
     JobTime,
+    MachinesPrediction,
     Network,
     RateFound,
     RatePoint,
@@ -61,6 +62,7 @@ from engine.contract.inference.conversion import (
     Difference,
     NextCommand,
     OnnxOptions,
+    Target,
     WrittenFile,
 )
 from engine.contract.inference.evaluation import EVALUATION_FILE, BoxErrors, Interval
@@ -74,7 +76,8 @@ from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
 from engine.system import paths
 from tests.engine.cli.machines import NOON
-from tests.engine.cli.prepared_commands import COMMANDS
+from tests.engine.cli.prepared_commands import COMMANDS, DATASET
+from tests.engine.cli.terminal import TerminalStream, run_in_this_process
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.gui.sources.written_runs import make_plan, write_run
 from tests.gui.split_points.example import make_split
@@ -100,6 +103,8 @@ ADVICE = Advice(
     fits=True, sentence="DDP is fastest.", remedies=("Use bf16.",), what_would_change=("More images.",), considered=9,
     left_out=(SkippedCandidates("memory", ("TP", "PP"), "They need more memory than a device has."),), memory_by="fake_tensors",
     ended_by="settled", confidence=0.95, took_s=41.0, measured_at=1.8e9, hardware=("2 x NVIDIA H200",), versions={},
+    machines=(MachinesPrediction(machines=2, images_per_second=1500.0, efficiency=0.9, total_s=3600.0, sent_bytes=7,
+                                 sending_s=0.1, sentence="2 machines would be faster."),),
 )  # fmt: skip
 RATE = RateFound(
     points=tuple(RatePoint(10.0**power, 1.0, 1.0 + abs(power + 3) / 4) for power in range(-7, 2)),
@@ -214,6 +219,7 @@ def make_runs() -> None:
 def make_hosts() -> None:
     put_host(Host(name="atlas", destination="me@atlas.example", gpus=4, address="10.0.0.2", port=30100, folder="~/fp"))
     put_host(Host(name="boreas"))
+    put_host(Host(name=""))
 
 
 ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
@@ -223,7 +229,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
     "find-split-points": (("find-split-points", "DATA"), make_split(memory_bytes=(500_000, None))),
     "explain": (("explain", "RUN", "one.png", "two.png"), EXPLANATION),
     "predict": (("predict", "RUN", "one.png"), PREDICTED),
-    "convert": (("convert", "RUN", "--out", "/nowhere/new"), CONVERTED),
+    "convert": (("convert", "RUN"), CONVERTED),
     "review": (("review", "RUN", "--evaluation", "1"), REVIEW),
 }
 """Commands whose work a child process does: their arguments, and the result of the child process."""
@@ -232,6 +238,7 @@ LISTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "attach": (make_runs, ("attach", "flowers")),
     "hosts": (make_hosts, ("hosts",)),
     "search": (lambda: make_search("flowers", 6, running=1), ("search", "flowers")),
+    "search with two goals": (lambda: make_search("both", 4, goals=2), ("search", "both")),
     "searches": (lambda: (make_search("flowers", 6, running=1), make_search("both", 9, goals=2)), ("search", "--list")),
 }
 """Commands that list the contents of the home folder: a function that creates these contents, and arguments."""
@@ -281,18 +288,14 @@ EVENTS: tuple[AnyEvent, ...] = (
     DevicesFree(seconds=1.0, verified=False),
     RunFinished(outcome="unsaved", cause="The disk is full.", seconds=3723.0, best={"top1": 0.75}, best_epoch=2,
                 checkpoints=("checkpoints/best.pt",)),
+    RunFinished(outcome="stopped", seconds=7.0),
 )  # fmt: skip
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    terminal = Terminal()
+    terminal = TerminalStream()
     progress = ProgressDisplay(RunFolder(tmp_path / "a-run"), terminal, terminal)
     for event in EVENTS:
         progress.show(event)
@@ -333,8 +336,11 @@ def test_answer_is_printed_in_full(
 
 
 REQUESTS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
-    ("advise", (), {"seconds": 60.0, "remeasure": False, "machines": 1, "network": None}),
-    ("advise", ("--seconds", "5", "--again", "--machines", "10000", "--network", "250Mbit,3ms"),
+    ("advise", (), {"seconds": 60.0, "remeasure": False, "machines": 1, "network": None, "refused": FAILED}),
+    ("find-lr", (), {"finder": "rate", "refused": FAILED}),
+    ("find-batch", (), {"finder": "batch", "refused": FAILED}),
+    ("find-split-points", (), {"refused": BAD_REQUEST, "is_quiet": False}),
+    ("advise", ("--seconds", "5", "--again", "--machines", "10000", "--network", "250mbit/s, 3MS"),
      {"seconds": 5.0, "remeasure": True, "machines": 10_000, "network": Network(2.5e8, 3e-3)}),
     ("advise", ("--machines", "2", "--network", "10Gbit,50us"), {"network": Network(1e10, 50 * 1e-6)}),
     ("advise", ("--network", "10Gbit"), {"machines": 1, "network": Network(1e10)}),
@@ -350,7 +356,10 @@ REQUESTS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
       "threshold": 0.25, "max_frames": 9, "batch_size": 1, "checkpoint": "last", "devices": ("cpu", "cpu")}),
     ("predict", ("--tile", "auto"), {"tile": "auto"}),
     ("convert", ("--to", "onnx", "safetensors", "onnx", "--int8", "--opset", "19"),
-     {"to": ("onnx", "safetensors"), "packed": False, "onnx": OnnxOptions(int8=True, opset=19)}),
+     {"to": ("onnx", "safetensors"), "packed": False, "onnx": OnnxOptions(int8=True, opset=19),
+      "out": "RUNS/RUN/exports/%Y%m%d-%H%M%S-onnx-safetensors-onnx"}),
+    ("convert", ("--out", "new"), {"out": "WORK/new", "devices": ("cpu",)}),
+    ("handover", (), {"to": get_args(Target), "packed": True, "out": "WORK/RUN-handover.zip"}),
     ("convert", ("--no-preprocessing",), {"to": ("onnx",), "onnx": OnnxOptions(preprocessing=False)}),
     ("review", (), {"evaluations": ("RUNS/RUN/evaluations/1",), "worst": 20, "labels": True, "duplicates": True}),
     ("review", ("--worst", "0", "--class", "ash"), {"worst": 0, "true": "ash", "labels": False, "duplicates": False}),
@@ -365,14 +374,15 @@ def test_request_follows_the_flags(
     name: str, flags: tuple[str, ...], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[Any] = []
-    arguments, answer = ANSWERS[name]
+    arguments, answer = ANSWERS[name.replace("handover", "convert")]
     run, saved = write_run(8).path, make_saver(answer)(tmp_path)
 
-    def carry_out(request: Any, **_options: Any) -> Any:
-        requests.append(request)
+    def carry_out(request: Any, **options: Any) -> Any:
+        requests.append({field: getattr(request, field, None) for field in expected} | options)
         return saved if "RUN" in arguments else answer
 
     monkeypatch.setattr(children, "run_in_child", carry_out)
+    monkeypatch.setattr(time, "strftime", str)
     monkeypatch.chdir(tmp_path)
     places = {"WORK": str(tmp_path), "RUNS": str(run.parent), "RUN": run.name}
 
@@ -381,10 +391,31 @@ def test_request_follows_the_flags(
             return tuple(map(replace_places, text))
         return re.sub("WORK|RUNS|RUN", lambda match: places[match[0]], text) if isinstance(text, str) else text
 
-    given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in (*arguments, *flags)]
-    assert main(given) == 0
-    found = {field: getattr(requests[-1], field) for field in expected}
+    given = [
+        {"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in (*arguments[1:], *flags)
+    ]
+    assert main([name, *given]) == 0
+    found = {field: requests[-1].get(field) for field in expected}
     assert found == {field: replace_places(value) for field, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("convert", "RUN", "--to", "safetensors", "onnx", "--opset", "3"), "Opset 3 can't be written."),
+        (("predict", "RUN", "one.png", "--tile", "big"), "--tile: “big” is not a tile size."),
+        (("predict", "RUN", "one.png", "--format", "csv,xml"), "--format: There is no format “xml”."),
+        (("predict", "RUN", "one.png", "--batch-size", "0"), "--batch-size: The batch size must be at least 1."),
+        (("explain", "RUN", "one.png", "--devices", "node1:cpu"), "devices of other machines"),
+        (("advise", DATASET, "--network", "0Gbit"), "--network: “0Gbit” is not a network."),
+        (("runs", "--bogus"), "unrecognized arguments: --bogus"),
+    ],
+)
+def test_bad_request_starts_no_child(arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: pytest.fail("a child has started"))
+    run = str(write_run(8).path)
+    answer = run_in_this_process(*(run if argument == "RUN" else argument for argument in arguments))
+    assert (answer.code, message in answer.err) == (BAD_REQUEST, True), answer
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -405,9 +436,10 @@ def test_evaluation_is_printed_in_full(
 
     def carry_out(request: Any, **_options: Any) -> Path:
         requests.append(request)
-        return evaluations[len(requests) - 1]
+        return evaluations[(len(requests) - 1) % (1 + bool(against))]
 
     monkeypatch.setattr(children, "run_in_child", carry_out)
+    monkeypatch.setattr(evaluate, "MAX_CLASSES", 3)
     (run.checkpoints / "last.pt").touch()
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
     given += ["--checkpoint", "last", "--split", "test"]
@@ -416,6 +448,15 @@ def test_evaluation_is_printed_in_full(
     assert [(request.checkpoint, request.dataset, request.split) for request in requests] == expected
     table = (tmp_path / "out.csv").read_text()
     check("evaluate against" if against else "evaluate", capsys.readouterr().out + table, tmp_path)
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["samples"], found.get("path")) == (12, None if against else str(evaluations[0].parent))
+    monkeypatch.setattr(evaluate, "MAX_CLASSES", 2)
+    main(given)
+    printed = capsys.readouterr().out
+    assert ("The 2 worst of 3 classes." in printed, "birch " in printed) == (not against, False)
+    evaluations[-1 if against else 0].write_text("{")
+    assert main(given) == FAILED
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -167,6 +167,7 @@ def test_gpus_watch_ends_its_children_at_ctrl_c(nvml_stub: NvmlStub, start: Star
     assert process.stdout is not None
     process.stdout.readline()
     sampler = sampler_of(process)
+    assert sampler.cmdline()[-3:] == ["--interval", "0.1", "--listen"]
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130
     psutil.wait_procs([sampler], timeout=120)
@@ -188,10 +189,11 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
     ("arguments", "expected"),
     [
         (("--interval", "2"), "--interval needs --watch"),
-        (("--watch", "--interval", "0"), "between 0.05 and 3600 seconds"),
+        (("--watch", "--interval", "0.04"), "between 0.05 and 3600 seconds"),
+        (("--watch", "--interval", "3601"), "between 0.05 and 3600 seconds"),
         (("--watch", "--interval", "soon"), "soon is not a valid interval"),
         (("--prometheus", "http"), "http is not a valid port"),
-        (("--prometheus", "70000"), "from 1 to 65535"),
+        (("--prometheus", "65536"), "from 1 to 65535"),
         (("--json", "--csv"), "not allowed with"),
         (("--json", "--details"), "not allowed with"),
     ],

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.error import HTTPError
 
 import psutil
 import pytest
 
+from engine.cli.gpus import metrics
 from engine.cli.gpus.metrics import MetricsServer
+from engine.cli.gpus.prometheus import format_exposition
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, run_in_this_process
+from tests.support.clock import Clock
 from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 
@@ -88,16 +92,24 @@ def test_scrape_of_other_paths_returns_404(path: str) -> None:
 def test_scrape_returns_the_latest_snapshot() -> None:
     with MetricsServer(0, 1.0) as server:
         for load in (10.0, 20.0):
-            server.set_snapshot(machine(busy_gpu(0, utilization_percent=load)))
-            assert f"}} {load:.0f}\n" in scrape(server.url)[2]
+            snapshot = machine(busy_gpu(0, utilization_percent=load, name="Größte"))
+            server.set_snapshot(snapshot)
+            assert scrape(server.url)[2] == format_exposition(snapshot)
 
 
-def test_scrape_of_an_old_snapshot_returns_503() -> None:
-    with MetricsServer(0, 0.0) as server:
+def test_scrape_of_a_missing_or_old_snapshot_returns_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(100.0)
+    monkeypatch.setattr(metrics, "time", clock)
+    monkeypatch.setattr(metrics, "FIRST_TIMEOUT_S", 0.0)
+    with MetricsServer(0, 2.0) as server:
+        status, _, text = scrape(server.url)
+        assert (status, text) == (HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered yet.\n")
         server.set_snapshot(machine(busy_gpu(0)))
+        clock.now = 106.0
+        assert scrape(server.url)[0] == HTTPStatus.OK
+        clock.now = 106.5
         status, kind, text = scrape(server.url)
-        assert status == HTTPStatus.SERVICE_UNAVAILABLE
-        assert "have not answered for" in text
+        assert (status, text) == (HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered for 6 s.\n")
         assert "version=0.0.4" not in kind
 
 
@@ -121,9 +133,17 @@ def test_metrics_report_a_used_port() -> None:
     assert f"port {port} is used by another program: choose another one" in answer.err
 
 
-def test_metrics_report_a_forbidden_port() -> None:
-    with suppress(PermissionError), socket.create_server(("127.0.0.1", 1)):
-        pytest.skip("this user may listen on any port")
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, "port 1 is not open to this user: choose one above 1023."),
+        (errno.EADDRNOTAVAIL, "port 1 could not be used (Cannot assign requested address): choose another one."),
+    ],
+)
+def test_metrics_report_an_unusable_port(number: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_port: int, _interval_s: float) -> MetricsServer:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(metrics, "MetricsServer", refuse)
     answer = run_in_this_process("gpus", "--prometheus", "1")
-    assert answer.code == 2
-    assert "choose one above 1023" in answer.err
+    assert (answer.code, answer.err) == (2, f"footplate: {message}\n")

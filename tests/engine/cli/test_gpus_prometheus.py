@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.gpus.prometheus import FAMILIES, METRICS, format_exposition
 from engine.contract.devices import Mig, Nvml, Snapshot
-from tests.engine.cli.machines import GIB, busy_gpu, full_gpu, gpu, instance, machine
+from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (\S+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\\\|\\"|\\n)*)"(?:,|$)')
@@ -66,7 +66,8 @@ def test_exposition_has_dcgm_names_and_units() -> None:
         "DCGM_FI_PROF_PCIE_RX_BYTES": 2.5e9, "DCGM_FI_PROF_PCIE_TX_BYTES": 1.25e8,
         "DCGM_FI_PROF_SM_ACTIVE": 0.75, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.405, "DCGM_FI_DEV_COMPUTE_MODE": 3,
         "footplate_nvml_up": 1, "footplate_gpu_lost": 0, "footplate_cpu_load_percent": 20,
-        "footplate_host_memory_total_bytes": 8 * GIB,
+        "footplate_host_memory_total_bytes": 8 * GIB, "footplate_host_memory_used_bytes": 2 * GIB,
+        "footplate_snapshot_timestamp_seconds": NOON,
     }  # fmt: skip
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 

@@ -166,6 +166,10 @@ def test_screen_follows_the_terminal_size(terminal: Open) -> None:
     assert max(len(line) for line in frame[2:5]) <= 70
     assert len(frame) == 5
     assert frame[-1] == "… 2 more lines: a taller terminal shows them"
+    screen.resize(6, 70)
+    screen.read_frames(2)
+    frame = screen.read_frames(1)[0]
+    assert (len(frame), "more lines" in frame[-1]) == (6, False)
 
 
 def test_screen_honors_no_color(terminal: Open) -> None:

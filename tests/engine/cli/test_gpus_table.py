@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import time
 
+import msgspec
 import pytest
 from rich.console import Console
 from rich.segment import Segment
 
-from engine.cli.gpus.remarks import format_clock_time
-from engine.cli.gpus.table import View
-from engine.contract.devices import Ecc, GpuProcess, Nvml, RetiredMemory, Snapshot, Xid
-from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, machine, two_halves
+from engine.cli.gpus.remarks import format_clock_time, number_gpus
+from engine.cli.gpus.table import View, format_gib
+from engine.contract.devices import Ecc, GpuProcess, Mig, Nvml, RetiredMemory, Snapshot, Xid
+from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
 
 
 def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
@@ -66,6 +67,28 @@ def test_table_drops_columns_without_values() -> None:
     cells = "0 H200 0% 0.0 / 140.0 GiB 0 °C 0 / 700 W 0 MHz 0%"
     assert row_of(lines, "0 ").split() == cells.split()
     assert row_of(lines, "1 ").split() == ["1", "H200", *"––––––"]
+    assert "  640 W " in row_of(table(machine(busy_gpu(0, power_limit_w=None))), "0 ")
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "text"),
+    [
+        (None, None, None),
+        (3 * GIB, None, "3.0 GiB"),
+        (None, 80 * GIB, "   – / 80.0 GiB"),
+        (0, 80 * GIB, " 0.0 / 80.0 GiB"),
+    ],
+)
+def test_memory_has_its_known_parts(used: int | None, total: int | None, text: str | None) -> None:
+    assert format_gib(used, total) == text
+
+
+def test_gpus_have_cuda_indices_and_those_of_their_parent() -> None:
+    parent = gpu(0, cuda_index=1)
+    mig = Mig(parent_uuid=parent.uuid, gpu_instance=3, compute_instance=2, profile="1g")
+    second = msgspec.structs.replace(instance(parent, 3), uuid="MIG-b", mig=mig)
+    expected = {"GPU-0": "1", "MIG-GPU-0-3": "1/3", "MIG-b": "1/3/2", "GPU-1": "0", "GPU-2": "–"}
+    assert number_gpus([parent, instance(parent, 3), second, gpu(1, cuda_index=0), gpu(2)]) == expected
 
 
 def test_bar_length_is_the_fraction() -> None:
@@ -113,13 +136,14 @@ def test_table_shows_sleeping_gpus() -> None:
         ({"throttled": ("hardware_thermal",)}, "throttling: too hot", "warning"),
         ({"ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
         ({"retired": RetiredMemory(rows_failed=True)}, "have the GPU replaced", "warning"),
-        ({"retired": RetiredMemory(rows_pending=True)}, "restart the computer", "warning"),
+        ({"retired": RetiredMemory(pages_pending=True)}, "restart the computer", "warning"),
         (
             {"xids": (Xid(NOON, 79),)},
             f"Xid 79: the GPU has fallen off the bus, at {format_clock_time(NOON)}",
             "warning",
         ),
         ({"xids": (Xid(NOON, 79), Xid(NOON, 43))}, "(1 before it)", "dim"),
+        ({"xids": (Xid(NOON, 43),), "ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
     ],
 )
 def test_table_prints_remarks_below_the_gpu(changes: dict[str, object], expected_text: str, color: str) -> None:
@@ -145,6 +169,7 @@ def test_processes_crops_and_escapes_commands() -> None:
 
 def test_table_ends_with_nvml_message() -> None:
     snapshot = machine(nvml=Nvml("no_driver", "The driver is not loaded: restart the computer."))
+    assert table(snapshot)[0] == f"atlas · {format_clock_time(NOON)}"
     assert table(snapshot)[-1] == "The driver is not loaded: restart the computer."
     assert color_of(snapshot, "not loaded") == "warning"
     assert "AMD EPYC 9654 96-Core Processor" in "".join(table(snapshot))

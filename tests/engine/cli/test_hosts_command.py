@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from engine.cli import hosts as hosts_command
-from engine.cli.main import create_parser
+from engine.cli.main import create_parser, main
 from engine.cli.terminal import BAD_REQUEST, COMPLETED
 from engine.contract.hosts import Host, hosts, put_host
 from engine.contract.nodes import DatasetDigest, NodeFacts
@@ -54,6 +54,61 @@ def test_checked_machine_is_added_with_its_gpus(
     assert run("add", "node1", "--no-check", "--folder", "~/env") == COMPLETED
     assert [each.folder for each in hosts()] == ["~/env"]
     assert [each.gpus for each in hosts()] == (gpus or [None]), "other values are kept"
+
+
+def test_list_is_empty_valid_or_damaged(capsys: pytest.CaptureFixture[str], separate_home: Path) -> None:
+    for arguments in ((), ("check",)):
+        assert run(*arguments) == COMPLETED
+        assert capsys.readouterr().out == "No machines are listed. Add one with `footplate hosts add NAME`.\n"
+    put_host(Host(name="node1"))
+    put_host(Host(name="node2", port=30000))
+    assert run("--json") == COMPLETED
+    decoded = [msgspec.json.decode(line, type=Host) for line in capsys.readouterr().out.splitlines()]
+    assert decoded == [Host(name="node1"), Host(name="node2", port=30000)]
+    (separate_home / "hosts.toml").write_text("[[")
+    assert [run(), run("check"), run("remove", "node1")] == [BAD_REQUEST] * 3
+    assert capsys.readouterr().err.count("Correct or remove the file.") == 3
+
+
+def test_list_that_cannot_be_written_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_new: Host) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hosts_command, "put_host", refuse)
+    assert run("add", "node1", "--no-check") == BAD_REQUEST
+    message = "The list can't be written: [Errno 28] No space left on device."
+    assert capsys.readouterr() == ("", f"footplate: {message}\n  Check FOOTPLATE_HOME.\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "function", "given"),
+    [
+        ("", "node.serve", ()),
+        ("--slurm a", "slurm.supervise_slurm", (Path("a"),)),
+        ("--facts --dataset d --address 10.0.0.2", "probe.print_facts", ("d", "10.0.0.2")),
+        ("--facts", "probe.print_facts", ("", "")),
+        ("--test-connections --address 10.0.0.2", "connection_test.serve", ("10.0.0.2", True)),
+        ("--test-connections --no-infiniband", "connection_test.serve", ("", False)),
+        ("--relay r", "relay.relay", ("r",)),
+        ("--files r", "fetch.list_files", ("r",)),
+        ("--send r", "fetch.send_files", ("r",)),
+        ("--exchange r", "files.exchange", ("r",)),
+    ],
+)
+def test_node_carries_out_the_requested_action(
+    flags: str, function: str, given: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[object, ...]] = []
+
+    def act(*arguments: object, **options: object) -> int:
+        called.append((*arguments, *options.values()))
+        return 7
+
+    monkeypatch.setattr(f"engine.machines.{function}", act)
+    assert main(["node", *flags.split()]) == 7
+    assert called == [given]
 
 
 WARNING = msgspec.structs.replace(WRONG, severity="warning")

@@ -6,21 +6,28 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from engine.cli import doctor, listing
+from engine.cli.children import ChildFailed
 from engine.cli.main import main
 from engine.cli.terminal import CommandError
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import Snapshot
 from engine.contract.job import FIELDS
-from engine.runs.folder import RunSummary
+from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import change_notes
+from engine.runs.slurm_job import SlurmJob, write_slurm
+from engine.system import paths
 from engine.system.private_network import PrivateNetwork
+from tests.engine.cli.prepared_commands import replace_machine_facts
 from tests.engine.cli.terminal import command, footplate, run_in_this_process
 from tests.gui.sources.written_runs import write_run
 
@@ -86,6 +93,21 @@ def test_runs_lists_notes_and_tags() -> None:
     }
 
 
+def test_runs_shows_changed_slurm_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, ended = write_run(8, None), write_run(8)
+    for each, state in ((run, "PENDING"), (ended, "COMPLETED")):
+        write_slurm(each.path, SlurmJob(job_id=1, state=state))
+
+    def refresh(runs: Iterable[RunFolder]) -> bool:
+        assert [each.path for each in runs] == [run.path]
+        write_slurm(run.path, SlurmJob(job_id=1, state="RUNNING"))
+        return True
+
+    monkeypatch.setattr(listing, "refresh_slurm_states", refresh)
+    states = {line.split()[0]: line.split("  ")[-1] for line in run_in_this_process("runs").out.splitlines()}
+    assert (states[run.run_id], states[ended.run_id]) == ("starting (job 1 is running)", "completed")
+
+
 def test_train_help_lists_every_field() -> None:
     answer = run_in_this_process("train", "--help")
     assert answer.code == 0
@@ -112,6 +134,32 @@ def test_doctor_reports_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.M
     assert found["Disk"].grade == "broken"
     assert "Set FOOTPLATE_HOME" in found["Disk"].remedy
     assert found["Sockets"].grade == "fine"
+
+    def refuse() -> Path:
+        raise PermissionError("The folder is a link")
+
+    monkeypatch.setattr(paths, "runtime_folder", refuse)
+    *_, sockets = doctor.check_folders()
+    assert (sockets.grade, sockets.text[:26]) == ("broken", "The folder is a link; set ")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "value", "line"),
+    [
+        ("os.environ", {"WAYLAND_DISPLAY": "w-0", "DISPLAY": ":1"}, "ok    Display: WAYLAND_DISPLAY=w-0"),
+        ("os.environ", {}, "note  Display: none, so no window; `footplate train` works without one"),
+        ("socket.create_connection", ConnectionRefusedError("refused"), "note  Loopback: does not answer (refused)"),
+        ("engine.cli.children.read_snapshot", ChildFailed("gone"), "note  NVML: the sampler does not answer: gone"),
+    ],
+)
+def test_doctor_describes_missing_parts(monkeypatch: pytest.MonkeyPatch, replaced: str, value: Any, line: str) -> None:
+    replace_machine_facts(monkeypatch)
+    if isinstance(value, dict):
+        for name in ("WAYLAND_DISPLAY", "DISPLAY"):
+            monkeypatch.setenv(name, value.get(name, ""))
+    else:
+        monkeypatch.setattr(replaced, Mock(side_effect=value))
+    assert f"\n{line}" in run_in_this_process("doctor").out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has network namespaces")
@@ -153,15 +201,17 @@ def test_doctor_explains_a_failed_probe(
 
 
 def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor, "capture_output", lambda: "ok    Python")
+    replace_machine_facts(monkeypatch)
     target = tmp_path / "report.zip"
     answers = [run_in_this_process("doctor", "--report", str(target)) for _ in range(2)]
     assert [answer.code for answer in answers] == [0, 2]
-    assert f"Wrote {target}: doctor.txt" in answers[0].out
+    assert answers[0].out.startswith(f"Wrote {target}: doctor.txt")
     assert str(target) in answers[1].err
     with zipfile.ZipFile(target) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("doctor.txt"))
-        assert archive.read(name) == b"ok    Python"
+        text = archive.read(name).decode()
+    assert text.startswith("ok    Python: 3.13.9 on Linux-6.8, 96 cores\n")
+    assert text.endswith("\nTraining will not work; see BAD above.\n")
 
 
 PROBED = {"sum": 4.0, "gloo": True, "nccl": False, "built_for_cuda": "13.0", "cuda": False, "devices": []}
@@ -176,8 +226,9 @@ PROBED = {"sum": 4.0, "gloo": True, "nccl": False, "built_for_cuda": "13.0", "cu
             PROBED | {"cuda": True, "devices": ["NVIDIA H200"], "nccl": True, "weights_folder": "hub"},
             {"PyTorch": "fine", "CUDA": "fine", "Pretrained weights": "fine"},
         ),
+        ({"sum": 4.0}, {"PyTorch": "fine", "CUDA": "limited", "Pretrained weights": "limited"}),
     ],
-    ids=["crash", "no GPU", "GPU and weights"],
+    ids=["crash", "no GPU", "GPU and weights", "no CUDA"],
 )
 def test_doctor_grades_pytorch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, facts: dict[str, object], grades: dict[str, str]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.cli import main
+from engine.contract.events import RunFinished
 from engine.contract.job import Job
+from engine.contract.protocol import Stop
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import QueueSlot, list_waiting
 from engine.system import paths
 from tests.engine.cli.terminal import Answer
+from tests.gui.sources.written_runs import supervise_here
+from tests.support.served import LocalServer
 
 Enqueue = Callable[..., RunFolder]
 RunCommand = Callable[..., Answer]
@@ -84,6 +90,38 @@ def test_queue_refuses_runs_outside_the_queue(enqueue: Enqueue, run_command: Run
         assert answer.code == 2
         assert f"{run.run_id} is not in the queue" in answer.err
     assert "there is no run “nobody”" in run_command("queue", "release", "nobody").err
+
+
+def test_queue_reports_a_run_that_has_left(
+    enqueue: Enqueue, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = enqueue("first")
+    monkeypatch.setattr("engine.runs.queue.release", lambda _run_id: True)
+    answer = run_command("queue", "release", run.run_id)
+    assert (answer.code, answer.out) == (0, f"{run.run_id} already has its devices.\n")
+
+
+def test_queue_remove_stops_the_run(enqueue: Enqueue, run_command: RunCommand) -> None:
+    enqueue("first")
+    run = supervise_here(enqueue("second"))
+    server = LocalServer(run.path, [])
+    supervisor = run.supervisor()
+    assert supervisor is not None
+    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+
+    def serve() -> None:
+        try:
+            server.poll_until_true(lambda: server.commands, 10)
+            server.log.append(RunFinished(outcome="stopped"))
+        finally:
+            server.close()
+
+    with ThreadPoolExecutor(1) as executor:
+        serving = executor.submit(serve)
+        answer = run_command("queue", "remove", run.run_id)
+        serving.result()
+    assert (answer.code, answer.out) == (0, f"{run.run_id} is no longer in the queue; it is stopped.\n")
+    assert server.commands == [Stop()]
 
 
 def test_queue_finds_runs_of_another_home(

@@ -4,19 +4,67 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.cli import remote
-from engine.cli.terminal import CommandError
-from engine.contract.hosts import Host
+from engine.cli import remote, watching
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, CommandError
+from engine.contract.hosts import Host, put_host
+from engine.machines.fetch import NotFetched
+from engine.runs.folder import RunFolder
+from tests.engine.cli.terminal import run_in_this_process
+from tests.gui.sources.written_runs import write_run
 
 STUCK = """
 import signal
 print('{"type":"follow_result","problem":"no such run"}', flush=True)
 signal.pause()
 """
+
+
+def test_run_here_takes_precedence_over_a_remote_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_host(Host(name="atlas"))
+    here, there = write_run(8, name="atlas:mine"), write_run(8)
+    followed: list[tuple[str, str]] = []
+
+    def follow(machine: Host, name: str) -> RunFolder:
+        followed.append((machine.name, name))
+        return there
+
+    monkeypatch.setattr(remote, "follow", follow)
+    assert watching.require_any_run("atlas:mine").path == here.path
+    assert followed == []
+    assert watching.require_any_run("atlas:last").path == there.path
+    assert followed == [("atlas", "last")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "code"),
+    [
+        (("atlas:last",), None, COMPLETED),
+        (("atlas:last", "worker-0.log"), None, COMPLETED),
+        (("atlas:last",), NotFetched("It is gone."), FAILED),
+        (("other:last",), None, BAD_REQUEST),
+    ],
+)
+def test_fetch_prints_the_local_copy(
+    arguments: tuple[str, ...], error: Exception | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(machine: Host, name: str, file: str, on_progress: Callable[[int, int], None]) -> Path:
+        if error is not None:
+            raise error
+        on_progress(1, 2)
+        return Path("/mirror", machine.name, name, file)
+
+    put_host(Host(name="atlas"))
+    monkeypatch.setattr(remote, "fetch", fetch)
+    answer = run_in_this_process("fetch", *arguments)
+    file = (*arguments, "checkpoints/best.pt")[1]
+    assert (answer.code, answer.out) == (code, "" if code else f"/mirror/atlas/last/{file}\n")
+    assert ("footplate: It is gone." in answer.err) == (error is not None)
 
 
 def test_follow_kills_follower_that_does_not_exit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -34,9 +35,10 @@ from engine.contract.job import Job
 from engine.contract.protocol import Command, Pause, SaveElsewhere, Stop
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.index import find_run
+from engine.runs.slurm_job import SlurmJob, write_slurm
 from tests.engine.cli.terminal import Answer, footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
-from tests.gui.sources.written_runs import supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, supervise_here, write_run
 from tests.support.served import LocalServer
 from tests.support.waiting import wait_until
 
@@ -104,6 +106,9 @@ def test_resume_starts_the_changed_job(monkeypatch: pytest.MonkeyPatch, images: 
     assert refused.code == BAD_REQUEST
     for field in ("--epohcs", "--seed", "--batch-size", "--model"):
         assert refused.err.count(f"footplate: {field}: ") == 1, refused.err
+    other = write_run(8, "paused", dataset=str(images), options={"a": 1})
+    options = run_in_this_process("resume", other.run_id, "--option", "b=2").err
+    assert [f"footplate: --option {name}: " in options for name in "ab"] == [True, True], "those of the run are kept"
     assert started == []
     flags = ("--epochs", "9", "--trust-model-file", "--detach")
     answer = run_in_this_process("resume", run.run_id, *flags)
@@ -186,8 +191,11 @@ def test_stop_and_pause_report_devices_and_checkpoint(
         ([RunFinished(outcome="paused")], COMPLETED, "RUN is paused: its last state was saved in its own folder."),
     ],
 )  # fmt: skip
-def test_save_reports_the_result(events: list[AnyEvent], code: int, message: str) -> None:
-    run_id, answer = run_with_supervisor("save RUN --to /b", [SaveElsewhere(folder="/b")], events)
+def test_save_reports_the_result(
+    events: list[AnyEvent], code: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    run_id, answer = run_with_supervisor("save RUN --to b", [SaveElsewhere(folder="/b")], events)
     texts = (answer.out, answer.err) if code == COMPLETED else (answer.err, answer.out)
     assert (answer.code, *texts) == (code, f"{message.replace('RUN', run_id)}\n", "")
 
@@ -257,6 +265,28 @@ def test_commands_report_an_ended_run(command: str, code: int) -> None:
     answer = run_in_this_process(*command.replace("RUN", run.run_id).split())
     assert answer.code == code
     assert f"{run.run_id} is not running; it is completed. (" in (answer.err if code else answer.out)
+
+
+def test_attach_explains_an_interrupted_run() -> None:
+    run = write_run(8, None)
+    os.utime(run.job_file, (0, 0))  # it would have started long ago
+    answer = run_in_this_process("attach", run.run_id)
+    assert (answer.code, "epoch 4: " in answer.out) == (INTERRUPTED, True)
+    assert answer.err.startswith(f"footplate: {run.run_id} was interrupted: ")
+
+
+def test_attach_reads_the_log_of_a_run_on_a_slurm_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(8, None)
+    write_slurm(run.path, SlurmJob(job_id=1, state="RUNNING"))
+
+    def refresh(runs: list[RunFolder]) -> bool:
+        assert [each.path for each in runs] == [run.path]
+        append_events(run, RunFinished(outcome="stopped"))
+        return True
+
+    monkeypatch.setattr(watching, "refresh_slurm_states", refresh)
+    answer = run_in_this_process("attach", run.run_id)
+    assert (answer.code, answer.out.count("epoch 4: ")) == (INTERRUPTED, 1)
 
 
 def planned(step: int) -> Planned:

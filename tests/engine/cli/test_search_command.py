@@ -16,10 +16,14 @@ from engine.cli.search import build_search
 from engine.contract.job import save_job
 from engine.contract.problems import Problem, errors
 from engine.contract.search import Choices, Range, Search, SearchState, TrialRow
-from engine.runs.folder import create_run, list_runs
-from engine.runs.searches import SearchFolder, create_search, list_searches, searches_folder
+from engine.runs.folder import RunFolder, create_run, list_runs
+from engine.runs.searches import DriverFile, SearchFolder, create_search, list_searches, searches_folder
 from tests.engine.cli.terminal import Answer, footplate
+from tests.gui.sources.written_runs import write_run
+from tests.support.made_searches import make_search_config, make_state
 from tests.support.searches import make_small_job, make_small_search
+
+pytestmark = pytest.mark.usefixtures("cached_children")
 
 SPACE = """
 goals = ["top1"]
@@ -119,6 +123,16 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+def test_running_search_shows_its_remaining_time() -> None:
+    search, state = make_search_config(), make_state(6, running=2)
+    assert search_views.format_search(search, state, "running")[0].endswith(" worked, 2:00:00 h left")
+    assert search_views.format_search_table([(search, state, "running")])[1].endswith("  2:00:00 h")
+    line = "4/26 trials, best 87.3%, 2:00:00 h left · trial 4: epoch 12/30"
+    assert search_views.format_progress(search, state) == line
+    waiting = msgspec.structs.replace(state, trials=state.trials[:4], seconds_left=None, total=None)
+    assert search_views.format_progress(search, waiting) == "4 trials, best 87.3% · starting"
+
+
 def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     search = make_small_search(confirm=1)
     params = {"learning_rate": 0.1, "optimizer": "sgd", "milestones": [1]}
@@ -186,13 +200,15 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
     ):
         assert f"footplate: {arguments}" in answer.err, arguments
     assert run_command(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
-    assert "there is no search “nobody”" in run_command(capsys, "search", "nobody").err
+    assert "there is no search “nobody”. There are no searches." in run_command(capsys, "search", "nobody").err
     assert list_searches() == []
     make_search("flowers")
     space.write_text(SPACE.format(dataset="sample"))
     assert "with another job" in run_command(capsys, "search", str(space)).err
-    assert "is not running" in run_command(capsys, "search", "flowers", "--stop").out
-    assert "no single best trial" in run_command(capsys, "search", "flowers", "--train-best", "9").err
+    assert "there is no search “nobody”. There are flowers." in run_command(capsys, "search", "nobody").err
+    assert "is not running; it is completed" in run_command(capsys, "search", "flowers", "--stop").out
+    answer = run_command(capsys, "search", "flowers", "--train-best", "9")
+    assert "no single best trial. Choose one: --train-best NUMBER, of 1." in answer.err
     assert "flowers can't be read" in run_command(capsys, "search", "flowers", "--vary", "epochs=1,2").err
     for number in ("--train-best", "--train-best=0"):
         answer = run_command(capsys, "search", str(space), "--name", "other", number, "--detach")
@@ -235,7 +251,12 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
         assert search is not None, problems
         found = (search.name, search.budget.trials, len(search.devices), search.job.training.batch_size)
         assert found == expected
-    space.write_text('devices = ["cpu", "cpu"]\n' + space.read_text())
+    inline = SPACE.format(dataset="sample").replace('devices = ["cpu", "cpu"]', "")
+    space.write_text(inline.replace("[job]", '[job]\nparallel.devices = ["cpu", "cpu", "cpu"]'))
+    search, problems = build_from(str(space))
+    assert search is not None, problems
+    assert len(search.devices) == 3
+    space.write_text('devices = ["cpu", "cpu"]\njob = "job.toml"\nspace.epochs = [1, 2]\n')
     search, _ = build_from(str(space))
     assert search is not None
     assert len(search.devices) == 2
@@ -280,18 +301,42 @@ def test_search_is_followed_until_it_ends(
         count += 1
         return end if count > 2 else "running"
 
+    trained: list[int] = []
+
+    def train_best(_search: Search, row: TrialRow) -> RunFolder:
+        trained.append(row.number)
+        return write_run(8)
+
     folder.save_state(msgspec.structs.replace(state, trials=state.trials[:1]))
+    monkeypatch.setattr(search_command, "train_best", train_best)
     monkeypatch.setattr(search_command, "start_driver", lambda _folder: None)
     monkeypatch.setattr(search_command, "stop_driver", stopped.append)
     monkeypatch.setattr(search_command, "_POLL_S", 0.0)
     monkeypatch.setattr(SearchFolder, "status", poll)
     handler = signal.getsignal(signal.SIGINT)
-    answer = run_command(capsys, "search", "small", "--continue")
+    answer = run_command(capsys, "search", "small", "--continue", "--train-best")
     assert signal.getsignal(signal.SIGINT) == handler
+    assert trained == [1] * (code == 0)
+    assert ("Training the settings of trial 1 in full: run " in answer.err) == (code == 0)
+    assert ("Trial 2 failed after 0 epochs: Top-1 accuracy –; " in answer.out) == (2 in printed)
+    assert answer.out.count(": It broke.") == printed.count(2)
     assert (answer.code, len(stopped)) == (code, stops)
     assert [int(line.split()[1]) for line in answer.out.splitlines() if line.startswith("Trial ")] == printed
     is_detached = sum(interrupts) > 1
     assert (f"small: {end}" in answer.out, "in the background" in answer.err) == (not is_detached, is_detached)
+
+
+def test_stop_waits_until_the_driver_has_exited(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_search()
+    drivers = [DriverFile(pid=1, start_time=0.0)] * 2
+    monkeypatch.setattr(search_command, "stop_driver", lambda _folder: True)
+    monkeypatch.setattr(search_command, "_POLL_S", 0.0)
+    monkeypatch.setattr(SearchFolder, "driver", lambda _folder: drivers.pop() if drivers else None)
+    answer = run_command(capsys, "search", "small", "--stop")
+    assert answer.out == "“small” is completed. To continue it: footplate search small --continue\n"
+    assert (answer.code, drivers) == (0, [])
 
 
 def test_search_continues_only_with_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

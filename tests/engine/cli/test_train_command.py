@@ -7,17 +7,20 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from engine.cli import children
 from engine.cli.main import create_parser
-from engine.cli.train import validate
+from engine.cli.train import dataset_lines, validate
 from engine.contract.events import EVENT, Chosen, RunFinished, RunStarted
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.runs.index import find_run
+from tests.engine.cli.prepared_commands import DATASET, READ, use_report
 from tests.engine.cli.terminal import command, footplate
 from tests.engine.supervisor.supervised import make_images
 from tests.support.clouds import make_clouds
@@ -42,6 +45,31 @@ def test_failed_inspection_is_reported(images: Path, monkeypatch: pytest.MonkeyP
     (problem,) = [each for each in problems if each.field == "dataset"]
     assert problem.severity == "error"
     assert "could not be inspected: it was killed by SIGKILL (signal 9)." in problem.message
+
+
+def test_unreadable_devices_matter_only_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise children.ChildFailed("it is gone")
+
+    use_report(monkeypatch)
+    monkeypatch.setattr(children, "read_snapshot", fail)
+    for flags, messages in (((), []), (("--devices", "0"), ["This machine's devices could not be read: it is gone."])):
+        _, problems = validate_arguments(DATASET, *SMALL, *flags)
+        assert [each.message for each in errors(problems) if "read" in each.message] == messages
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "COCO, 2 classes, gray; 1230 train, 11 val (held out)"),
+        ({"kind": "points"}, "COCO, 2 classes; 1230 train, 11 val (held out)"),
+        ({"kind": "files"}, "COCO; 1230 train, 11 val (held out)"),
+        ({"format": ""}, "not recognized"),
+    ],
+)
+def test_dataset_is_described_in_a_line(changes: dict[str, Any], line: str) -> None:
+    report = msgspec.structs.replace(READ, certain=True, **changes)
+    assert dataset_lines(report) == [f"/data/trees: {line}"]
 
 
 def test_train_on_two_devices_prints_checkpoints_and_returns_0(images: Path) -> None:
@@ -110,6 +138,7 @@ def test_train_stops_at_ctrl_c_with_130(images: Path) -> None:
     rest, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert '"outcome":"stopped"' in rest.splitlines()[-1]
+    assert "Run " not in errors
     run = find_run("last")
     assert run is not None
     assert run.state() == "stopped"

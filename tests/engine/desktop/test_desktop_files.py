@@ -53,8 +53,14 @@ def test_desktop_command_installs_and_removes_its_files(
     assert entry(data)["Exec"] == f'"{script}" %f'
     assert entry(data)["TryExec"] == str(script)
     assert len(read_tree(data)) == len(before) + len(ICON_SIZES) + 4
+    count = len(ICON_SIZES) + 4
+    announced = f"Footplate is now among the applications: {count} files in {data}.\n"
+    assert capsys.readouterr().out == f"{announced}Remove them with: footplate desktop remove\n"
+    monkeypatch.setattr(sys, "argv", [str(script.rename(script.with_name("footplate.py"))), "desktop", "install"])
     assert main(["desktop", "install"]) == 0  # install again, as after an upgrade
+    assert entry(data)["Exec"] == f'"{sys.executable}" "{script}.py" %f'
     assert main(["desktop", "remove"]) == 0
+    assert f"\n{count} files removed from {data}." in capsys.readouterr().out
     assert read_tree(data) == before
     assert sorted(path.name for path in (data / "icons/hicolor").iterdir()) == ["48x48"]
     assert main(["desktop", "remove"]) == 0
@@ -66,9 +72,31 @@ def test_install_leaves_read_only_data_folder_unchanged(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     (tmp_path / "applications").write_text("no folder")
+    earlier = tmp_path / "mime/packages/footplate.xml"  # of an earlier installation
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
     assert main(["desktop", "install"]) == 2
     assert "set XDG_DATA_HOME" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["applications"]
+    assert {path.name for path in tmp_path.iterdir()} - {"home"} == {"applications", "mime"}
+    assert earlier.exists()
+
+
+def test_desktop_tools_update_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("update-mime-database", "update-desktop-database"):
+        tool = tmp_path / "bin" / name
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(f'#!/bin/sh\necho {name} "$1" $(/bin/ls "$1" | /usr/bin/wc -l) >> {tmp_path}/log\n')
+        tool.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    data = tmp_path / "data"
+    data.mkdir()
+    install(["/opt/footplate"], data)
+    assert (remove(data), remove(data)) != ([], [])
+    counts = [("mime", 1), ("applications", 1), ("mime", 1), ("applications", 0)]
+    tools = {"mime": "update-mime-database", "applications": "update-desktop-database"}
+    lines = [f"{tools[name]} {data / name} {count}" for name, count in counts]
+    assert (tmp_path / "log").read_text().splitlines() == lines
+    assert list(data.iterdir()) == []
 
 
 def test_exec_line_quotes_special_characters() -> None:

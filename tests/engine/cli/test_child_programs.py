@@ -1,0 +1,99 @@
+"""Child processes of commands: Ctrl+C, and exits without an answer. Shell scripts take the place of Python."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.cli import children
+from engine.cli.terminal import FAILED, CommandError
+from engine.contract.advice import Advice, AdviceRequest, FinderRequest
+from engine.contract.job import Job
+from engine.contract.messages import Done
+from tests.engine.cli.terminal import TerminalStream
+
+STOPPED = Advice(
+    table=(), fits=False, sentence="", considered=0, ended_by="stopped", confidence=0.0, took_s=1.0, measured_at=0.0,
+    hardware=(), versions={},
+)  # fmt: skip
+PROGRESS = """echo '{"type":"progress","fraction":0.5,"what":"Measuring"}'"""
+
+
+def replace_python(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    file = folder / "python"
+    file.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+    file.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(file))
+
+
+class Keyboard(TerminalStream):
+    """Terminal on which Ctrl+C is pressed `presses` times, each time when progress is shown."""
+
+    def __init__(self, presses: int) -> None:
+        super().__init__()
+        self.presses = presses
+
+    def write(self, text: str) -> int:
+        if "Measuring" in text and self.presses:
+            self.presses -= 1
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    ("request_", "presses", "is_answered"),
+    [
+        (AdviceRequest(job=Job()), 1, True),
+        (AdviceRequest(job=Job()), 2, False),
+        (FinderRequest("rate", Job()), 1, False),
+    ],
+)
+def test_first_ctrl_c_ends_only_the_trials_of_advice(
+    request_: AdviceRequest | FinderRequest,
+    presses: int,
+    is_answered: bool,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    answer = msgspec.json.encode(Done(STOPPED)).decode()
+    at_term = f"trap 'exit 0' TERM; {PROGRESS}" if presses == 2 else f"echo '{answer}'; exit 0"
+    waiting = "while :; do sleep 0.02; done"
+    replace_python(monkeypatch, tmp_path, f"at_term() {{\n{at_term}\n}}\ntrap at_term TERM\n{PROGRESS}\n{waiting}")
+    monkeypatch.setattr(sys, "stderr", Keyboard(presses))
+    handler = signal.getsignal(signal.SIGINT)
+    if is_answered:
+        assert children.run_in_child(request_) == STOPPED
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            children.run_in_child(request_)
+    assert signal.getsignal(signal.SIGINT) == handler
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo first >&2; echo 'no memory' >&2; exit 3", "no memory"),
+        ("yes | head -c 70000 >&2; echo last >&2", "last"),
+        ("exit 1", "it exited with code 1 without reporting an error"),
+        ("kill -9 $$", "it was killed by SIGKILL (signal 9); if nobody sent it, the system was out of memory"),
+    ],
+)
+def test_exit_without_an_answer_is_explained(
+    script: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace_python(monkeypatch, tmp_path, script)
+    with pytest.raises(CommandError) as error:
+        children.run_in_child(AdviceRequest(job=Job()), refused=FAILED)
+    assert error.value.code == FAILED
+    assert capsys.readouterr().err == f"footplate: job: The trials ended early: {reason}.\n"
+
+
+def test_single_snapshot_must_arrive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_python(monkeypatch, tmp_path, "echo 'no driver' >&2")
+    with pytest.raises(children.ChildFailed, match="no driver"):
+        children.read_snapshot()
