@@ -130,8 +130,7 @@ def remove(folder: Path) -> list[Path]:
     existing = [path for path in create_desktop_files([""], folder) if os.path.lexists(path)]
     for path in existing:
         path.unlink()
-    if existing:
-        _refresh(folder)  # before the folders that it reads are removed
+    _refresh(folder)  # before the folders that it reads are removed
     for path in existing:
         _remove_empty(path.parent, folder)
     return existing

@@ -47,6 +47,7 @@ class Keyboard(TerminalStream):
 @pytest.mark.parametrize(
     ("request_", "presses", "is_answered"),
     [
+        (AdviceRequest(job=Job()), 0, True),
         (AdviceRequest(job=Job()), 1, True),
         (AdviceRequest(job=Job()), 2, False),
         (FinderRequest("rate", Job()), 1, False),
@@ -62,7 +63,7 @@ def test_first_ctrl_c_ends_only_the_trials_of_advice(
 ) -> None:
     answer = msgspec.json.encode(Done(STOPPED)).decode()
     at_term = f"trap 'exit 0' TERM; {PROGRESS}" if presses == 2 else f"echo '{answer}'; exit 0"
-    waiting = "while :; do sleep 0.02; done"
+    waiting = "while :; do sleep 0.02; done" if presses else "at_term"
     replace_python(monkeypatch, tmp_path, f"at_term() {{\n{at_term}\n}}\ntrap at_term TERM\n{PROGRESS}\n{waiting}")
     monkeypatch.setattr(sys, "stderr", Keyboard(presses))
     handler = signal.getsignal(signal.SIGINT)

@@ -190,7 +190,7 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
     [
         (("--interval", "2"), "--interval needs --watch"),
         (("--watch", "--interval", "0.04"), "between 0.05 and 3600 seconds"),
-        (("--watch", "--interval", "3601"), "between 0.05 and 3600 seconds"),
+        (("--watch", "--interval", "3601"), "argument --interval: 3601 is not a valid interval"),
         (("--watch", "--interval", "soon"), "soon is not a valid interval"),
         (("--prometheus", "http"), "http is not a valid port"),
         (("--prometheus", "65536"), "from 1 to 65535"),

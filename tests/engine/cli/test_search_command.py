@@ -252,7 +252,9 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
         found = (search.name, search.budget.trials, len(search.devices), search.job.training.batch_size)
         assert found == expected
     inline = SPACE.format(dataset="sample").replace('devices = ["cpu", "cpu"]', "")
-    space.write_text(inline.replace("[job]", '[job]\nparallel.devices = ["cpu", "cpu", "cpu"]'))
+    space.write_text(
+        inline.replace("[job]", '[job]\nparallel = { strategy = "single", devices = ["cpu", "cpu", "cpu"] }')
+    )
     search, problems = build_from(str(space))
     assert search is not None, problems
     assert len(search.devices) == 3
