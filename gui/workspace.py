@@ -82,7 +82,6 @@ class Workspace(QObject):
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()
-        self.runs.queue.refresh()
 
     def device_warnings(self) -> Mapping[str, tuple[Problem, ...]]:
         """Return the warnings about devices for the next run, by device id."""

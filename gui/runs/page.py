@@ -226,8 +226,7 @@ class RunsPage(QWidget):
             self._report_interrupted()
         self._was_read = True
         self.unread.show_message(list_unread_runs(listing.unread))
-        if self.isVisible():
-            self.queue.refresh()
+        self.queue.refresh()  # also while the page is hidden, since a command needs to know if runs are queued
 
     def _report_interrupted(self) -> None:
         """Emit a message about the interrupted runs, if there are any."""

@@ -112,6 +112,10 @@ def test_queue_is_hidden_while_empty(page: RunsPage, refresh: Refresh, enqueue: 
     qtbot.waitUntil(page.queue.isVisible)
     assert names(page) == ["one"]
     assert page.queue.count.text() == "1 run waits"
+    page.hide()
+    enqueue("two")
+    page.run_list.refresh()
+    qtbot.waitUntil(lambda: names(page) == ["one", "two"])
 
 
 def test_queue_shows_what_runs_wait_for(page: RunsPage, enqueue: Enqueue, qtbot: QtBot) -> None:
