@@ -116,6 +116,7 @@ def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
         widths.append(label.width())
         sheet, points = theme.style_sheet(LIGHT), normal * percent / 100
         assert f"width: {14 * percent // 100}px; height: {14 * percent // 100}px" in sheet
+        assert f"min-height: {16 * percent // 100 + 4}px;" in sheet
         for name, factor in (("title", 1.2), ("welcome", 1.7)):
             assert f"QLabel#{name} {{ font-weight: 600; font-size: {factor * points:.1f}pt; }}" in sheet
         with qtbot.assertNotEmitted(theme.notifier.changed):

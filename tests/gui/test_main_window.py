@@ -198,6 +198,8 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == (CPU, CPU))
     for action in (window.acts.preferences, window.acts.shortcuts, window.acts.about):
         action.trigger()
+    window.splitter.setSizes([320, 960])
+    sizes = window.splitter.sizes()
     window.close()
     assert not any(dialog.isVisible() for dialog in window.findChildren(QDialog))
     for text, severity in (("first", "warning"), ("saved", "info"), ("second", "warning")):
@@ -205,12 +207,18 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     restored = open_window()
     assert restored.workspace.devices.selection() == (CPU, CPU)
     assert restored.message.text() == "first second"
+    restored.resize(1280, 800)
+    restored.acts.devices_panel.setChecked(True)
+    qtbot.waitUntil(lambda: restored.splitter.sizes() == sizes)
     workspace = restored.workspace
     restored.add_pages()
     assert restored.workspace is workspace
+    restored.acts.full_screen.trigger()
     restored.close()
     third = MainWindow()
     qtbot.addWidget(third)
+    assert third.acts.full_screen.isChecked()
+    assert third.isFullScreen()
     third.header.tabs.setCurrentIndex(MONITOR)  # whose page doesn't exist yet
     with qtbot.waitSignal(third.completed):
         third.show()

@@ -188,12 +188,19 @@ def refuse_to_save(_settings: Settings, _job: Job) -> None:
     raise OSError(errno.ENOSPC, "No space left on device", "job.toml")
 
 
-def test_failures_of_starts_and_of_the_run_list_are_shown(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_failures_of_starts_and_of_the_run_list_are_shown(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     window = open_window()
     work = window.workspace
     window.acts.stop.set_disabled_reason()
     work.launcher.failed.emit([Problem("", "The disk is full.")])
     assert "The disk is full." in join_visible_texts(window)
+    with monkeypatch.context() as patch:
+        patch.setattr(work.launcher, "is_closing", True)
+        window.form.submission.is_requested_here = True
+        work.launcher.failed.emit([Problem("epochs", "Too many."), Problem("", "The disk is full.")])
+    assert window.message.text() == "Too many. The disk is full."
     work.run_list.failed.emit("Permission denied")
     assert "Permission denied" in window.status.status.text()
     with qtbot.waitSignal(work.run_list.complete):

@@ -118,8 +118,15 @@ def test_one_entry_adds_a_page_with_a_tab(
     assert Settings().flag("show_devices_journal", False)
 
 
-def test_entries_name_pages_that_can_be_created(open_window: OpenWindow) -> None:
+def test_entries_name_pages_that_can_be_created(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
+    qtbot.waitActive(window)
+    window.header.tabs.setFocus()
+    window.show_form()
+    window.form.focus_field("epochs")
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    searches = window.workspace.get_page("search")
+    assert window.focusWidget() in (searches.list, searches.first_button)
     for name in window.workspace.entries:
         page = window.workspace.get_page(name)
         assert hasattr(page, "closed") != any(tab.name == name for tab in pages.TABS)

@@ -126,7 +126,7 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows = dialog.rows
     rows["theme"].editor.set_value("dark")
     assert theme.is_dark()
-    assert window.acts.schemes[2].isChecked()
+    assert [each.isChecked() for each in window.acts.schemes] == [False, False, True]
     window.acts.light_theme.trigger()
     assert (rows["theme"].editor.value(), theme.is_dark()) == ("light", False)
     rows["text_percent"].editor.set_value(150)

@@ -183,6 +183,7 @@ def test_details_ignore_late_facts_of_another_run(
     if not is_readable:
         select_runs(page, first)
         qtbot.waitUntil(lambda: "Permission denied" in facts(page).get("On disk", {}).get("The run's folder", ""))
+        assert page.details.facts.topLevelItem(0).isExpanded()
 
 
 def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: Refresh) -> None:

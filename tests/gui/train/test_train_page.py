@@ -144,14 +144,16 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
 def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitActive(window)
-    window.show_run(write_run(8, name="ended"))
+    run = write_run(8, name="ended")
+    window.show_run(run)
+    window.workspace.followed.run = run  # as if it were on another machine
     qtbot.waitUntil(window.train.close_tab.isEnabled)
     window.train.close_tab.set_disabled_reason("A working run keeps its tab")
     window.workspace.session.changed.emit()
     assert window.train.close_tab.isEnabled()
     press(window, Qt.Key.Key_W, qtbot)
     assert window.train.tabs.count() == 1
-    assert window.workspace.session.run is None
+    assert (window.workspace.session.run, window.workspace.followed.run) == (None, None)
     assert window.form.isVisible()
     assert not window.train.close_tab.isEnabled()
     assert window.status.status.text() != "Idle"  # it also shows if the job is ready
