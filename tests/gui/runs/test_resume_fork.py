@@ -266,9 +266,9 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
 
 def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
     run = add_checkpoints(write_run(8, "paused"))
-    append_events(
-        run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1)
-    )
+    for epoch in (6, 7):
+        saved = CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=epoch, step=1234, bytes=1, seconds=0.1)
+        append_events(run, saved)
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # an incomplete line
     positions = {each.name: each.position_text for each in checkpoints_of(run)}

@@ -53,12 +53,12 @@ def thin(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
 def test_peaks_keep_extremes_of_buckets(kind: type[np.floating[Any]]) -> None:
     random = np.random.default_rng(1)
     y = random.normal(size=100_000).astype(kind)
-    y[51_234] = 40.0
+    y[51_234], y[60_000] = 40.0, np.nan
     x = np.arange(100_000.0)
     thin_x, thin_y = thin(x, y, 500)
     assert len(thin_y) < 1500
     assert thin_y.max() == 40.0
-    assert thin_y.min() == y.min()
+    assert thin_y.min() == np.nanmin(y)
     assert abs(thin_x[thin_y.argmax()] - 51_234) <= 200
     assert (np.diff(thin_x) >= 0).all()
     assert thin_x[-1] == x[-1]
@@ -107,6 +107,12 @@ def test_peaks_drop_points_outside() -> None:
     x = np.concatenate(([-1e9], np.arange(1000.0), [1e9]))
     thin_x, _ = reduce_to_extremes(x, np.ones(1002), 0.0, 999.0, 50)
     assert len(thin_x) <= 2 * 53
+
+
+def test_peaks_are_at_the_ends_of_their_buckets() -> None:
+    x, y = np.arange(8.0), np.array([3.0, 1, 2, 0, 7, 5, 9, 6])
+    thin_x, thin_y = reduce_to_extremes(x, y, 0.0, 8.0, 2)
+    assert (thin_x.tolist(), thin_y.tolist()) == ([0, 3, 4, 7], [0, 3, 5, 9])
 
 
 @pytest.mark.parametrize("buckets", [0, 100])
