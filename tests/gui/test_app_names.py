@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QMenu,
-    QTabBar,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -107,11 +106,6 @@ def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None
         if focused.visibleRegion().isEmpty():
             unacknowledged.append(get_spoken_name(focused))
     assert unacknowledged == []
-
-
-def test_page_names_differ_from_train(window: MainWindow) -> None:
-    tabs = window.findChild(QTabBar)
-    assert [tabs.accessibleTabName(number) for number in range(3)] == ["Train page", "Monitor page", "Runs page"]
 
 
 def test_status_starts_with_a_state(window: MainWindow) -> None:

@@ -21,6 +21,7 @@ from gui.sources.run_session import RunSession
 from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from gui.widgets.labels import IconLabel
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import job, supervise_here, write_run
 from tests.support.widgets import OpenWindow, join_visible_texts, suspend_style_sheet
@@ -162,10 +163,13 @@ def test_requests_of_pages_reach_the_form_and_the_message(
     work.run.setting_requested.emit("epochs", 7)
     assert window.form.values()["epochs"] == 7
     assert message.text() == "Epochs is set to 7 for the next run."
+    icon = message.findChild(IconLabel)
+    assert icon.accessibleName() == "Information"
     work.run.setting_requested.emit("unheard-of", 8)
     assert "7" in message.text()
     work.monitor.stop_run.emit("run-gone")
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't stop run-gone: "))
+    assert icon.accessibleName() == "Warning"
     work.run.changes_requested.emit(RunFolder("/gone/run-1"), {}, True)
     qtbot.waitUntil(lambda: message.text().startswith("Couldn't put the job of run-1 into the form: "))
     monkeypatch.setattr(run_control, "request_stop", lambda run_id: RunFolder(f"/runs/{run_id}"))

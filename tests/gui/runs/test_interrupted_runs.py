@@ -45,19 +45,28 @@ def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refr
     assert requested.args[0].path == run.path
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, ""), (1, "1 run was interrupted. "), (2, "2 runs were interrupted. ")])
+@pytest.mark.parametrize(
+    ("count", "is_visible", "text"),
+    [
+        (0, False, ""),
+        (1, False, "1 run was interrupted. "),
+        (2, False, "2 runs were interrupted. "),
+        (1, True, ""),
+    ],
+)
 @pytest.mark.usefixtures("styled")
-def test_hidden_page_reports_interrupted_runs_once(qtbot: QtBot, count: int, text: str) -> None:
+def test_hidden_page_reports_interrupted_runs_once(qtbot: QtBot, count: int, is_visible: bool, text: str) -> None:
     for _ in range(count):
         make_interrupted_run()
     page, messages = RunsPage(RunList()), [""]
     qtbot.addWidget(page, before_close_func=RunsPage.close_work)
     page.message.connect(messages.append)
+    page.setVisible(is_visible)
     for _ in range(2):
         with qtbot.waitSignal(page.run_list.complete):
             page.run_list.refresh()
     assert messages[-1].startswith(text)
-    assert len(messages) == 1 + bool(count)
+    assert len(messages) == 1 + bool(text)
 
 
 def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh: Refresh) -> None:
