@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication, QCheckBox, QDialog, QWidget
 from pytestqt.qtbot import QtBot
@@ -19,6 +19,7 @@ from engine.contract.events import Waiting
 from gui.form.followers import create_sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
+from gui.run.model.view import ModelView
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import append_events, supervise_here, write_run
@@ -54,6 +55,8 @@ def test_first_frame_has_its_final_layout(qtbot: QtBot) -> None:
         window.show()
     assert window.acts.hosts in actions
     assert window.acts.hosts.ready
+    assert window.size() == QSize(1280, min(800, window.screen().availableSize().height() - 80))
+    qtbot.waitUntil(lambda: window.splitter.sizes() == [290, 985])
     qtbot.waitUntil(lambda: bool(overlaps.found))
     assert not any(overlaps.found)
     window.close()
@@ -285,3 +288,5 @@ def test_readings_and_titles_reach_form_and_pages(open_window: OpenWindow, qtbot
     window.show_run(run)
     qtbot.waitUntil(lambda: "next in the queue" in work.session.status.text)
     assert all(title in work.session.status.text for title in ("GPU 1", work.history.titles[remote]))
+    window.acts.evaluate_run.trigger()
+    assert UUIDS[0] in window.findChild(ModelView).form.devices.boxes

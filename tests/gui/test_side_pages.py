@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.job import Job
 from gui import main_window, pages, workspace
 from gui.pages import RUNS, TRAIN, JobInForm, PageEntry, TabEntry
 from gui.sources.run_list import RunList
@@ -69,6 +71,11 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
     page.used.emit({"epochs": 11, "devices": ("cpu", "cpu")})
     assert window.form.field_value("epochs") == 11
     assert window.workspace.devices.selection() == ("cpu", "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(window.form, "job", Job.from_fields(dataset="images"))
+        window.job_panel.changed.emit()
+    followed = page.followed[-1]
+    assert (followed.edited.data.dataset, followed.job.data.dataset) == ("images", os.path.abspath("images"))
     page.message.emit("Saved", "info")
     assert window.message.text() == "Saved"
     window.workspace.runs.compare_requested.emit([])

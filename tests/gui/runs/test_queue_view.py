@@ -205,8 +205,10 @@ def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> Non
     choose(queue_page, 0)
     button = queue_page.queue.buttons["hold"]
     assert (button.text(), button.accessibleName()) == ("Hold", "Hold: one")
+    assert button.toolTip().startswith("Let other runs start first")
     qtbot.keyClick(queue_page.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
+    assert button.toolTip().startswith("Let the run start when")
     cells = [queue_page.queue.model.index(row, 0) for row in (0, 1)]
     icons = [draw_icon(cell.data(Qt.ItemDataRole.DecorationRole)) for cell in cells]
     assert icons == [draw_icon(icon("pause", "text")), draw_icon(icon("clock", "accent"))]
