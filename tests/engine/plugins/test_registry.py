@@ -13,6 +13,7 @@ from engine.data.formats import registry as formats
 from engine.metrics import registry as metrics
 from engine.models.base import Model
 from engine.models.registry import MODELS
+from engine.strategies import STRATEGIES, Strategy
 from engine.system.plugins import Registry, UnusablePluginError, fingerprint, installed_versions, plugin_packages
 from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
@@ -139,9 +140,10 @@ MASKS, CLASSES = (AddedMetric("", (task,), 1, None, None) for task in ("segmenta
     assert [each.name for each in known.left_out] == ["top1"]
 
 
-def test_unusable_models_and_tasks_are_skipped(site: Path) -> None:
+def test_unusable_models_tasks_and_strategies_are_skipped(site: Path) -> None:
     code = """
 from engine.models.base import Model
+from engine.strategies.zero1 import ShardedOptimizer
 from engine.tasks.classification.task import Classification
 MODEL = Model("Net", "classification", build=lambda classes, channels: None)
 WITH_OPTIONS = MODEL._replace(options=int)
@@ -151,6 +153,7 @@ WITH_OPTIONS = MODEL._replace(options=int)
             "net": "nets:MODEL", "timm:net": "nets:MODEL", "net.py": "nets:MODEL", "loads": "json:loads", "more": "nets:WITH_OPTIONS",
         },
         "footplate.tasks": {"classification": "nets:Classification", "other": "nets:Classification", "loads": "json:loads"},
+        "footplate.strategies": {"zero1": "nets:ShardedOptimizer", "other": "nets:ShardedOptimizer", "loads": "json:loads"},
     }  # fmt: skip
     install(site, "nets", points, nets=code)
     models: Registry[Model] = Registry("footplate.models", {}, MODELS._accept)
@@ -163,6 +166,12 @@ WITH_OPTIONS = MODEL._replace(options=int)
     assert {each.name: each.reason for each in tasks.left_out} == {
         "other": "the id of its entry is “classification”",
         "loads": "it is a function, not a subclass of Task of engine.tasks.base",
+    }
+    strategies: Registry[type[Strategy]] = Registry("footplate.strategies", {}, STRATEGIES._accept)
+    assert strategies.load_plugins().keys() == {"zero1"}
+    assert {each.name: each.reason for each in strategies.left_out} == {
+        "other": "the id of its entry is “zero1”",
+        "loads": "it is a function, not a subclass of Strategy of engine.strategies",
     }
 
 

@@ -70,14 +70,13 @@ IN_PARTS: dict[str, Any] = {"accumulation": 2}
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], float]] = {
     "checkpointing": (LAYER_NORM, FSDP, IN_PARTS, {"activation_checkpointing": True}, 0.0),
-    "adamw, averaged": (
-        LAYER_NORM, FSDP, IN_PARTS,
+    "adamw, averaged, batchnorm": (
+        BATCH_NORM, FSDP, DDP,
         {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0,
     ),
     # The norm of all gradients is computed from the rounded sums of squares of the shards.
     "clipped": (LAYER_NORM, FSDP, IN_PARTS, {"clip_norm": 0.3}, 1e-5),
     "fp16": (LAYER_NORM, FSDP, IN_PARTS, {"precision": "fp16"}, 1e-4),
-    "batchnorm": (BATCH_NORM, FSDP, DDP, {}, 0.0),
     "unequal": (LAYER_NORM, FSDP | {"cpus": 3}, {}, {"batch_size": 13}, 1e-4),
     "empty ranks": (LAYER_NORM, FSDP | {"cpus": 3}, {}, {"batch_size": 2}, 1e-4),
     "empty chunks": (LAYER_NORM, FSDP | {"accumulation": 5}, {}, {}, 1e-4),
@@ -94,7 +93,7 @@ runs, and the relative tolerance of the weights.
 """
 
 
-@pytest.mark.parametrize("case", mark_long_cases(CASES, everyday=["adamw, averaged"]))
+@pytest.mark.parametrize("case", mark_long_cases(CASES, everyday=["adamw, averaged, batchnorm"]))
 def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, case: str) -> None:
     text, sharded, reference, fields, rtol = CASES[case]
     fields = {"epochs": 2} | fields | model_file(text)

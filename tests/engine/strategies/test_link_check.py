@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -77,15 +78,16 @@ def test_failure_of_a_pair_on_another_machine_is_raised(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("failure", "error", "text"),
     [
+        ("", None, ""),
         ("slow", StrategyError, "nothing has arrived within 0 s"),
         ("changed", StrategyError, "data has arrived changed"),
         ("broken", RuntimeError, "^NCCL is broken$"),
     ],
 )
-def test_failed_exchange_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, failure: str, error: type[Exception], text: str
+def test_exchange_is_an_error_unless_data_arrives(
+    monkeypatch: pytest.MonkeyPatch, failure: str, error: type[Exception] | None, text: str
 ) -> None:
-    """Check the error on rank 1, whose transfers never complete, complete without data, or fail."""
+    """Check rank 1, whose transfers complete, never complete, complete without data, or fail."""
     devices = ("GPU-a", "GPU-b")
     spec = make_worker_spec(Job.from_fields(devices=devices, strategy="ddp"), rank=1, devices=devices)
 
@@ -93,9 +95,13 @@ def test_failed_exchange_is_an_error(
         def all_gather_objects(self, value: Any) -> list[Any]:
             return ["", value]
 
-    def complete_or_fail(_: object) -> list[dist.Work]:
+    def complete_or_fail(transfers: list[dist.P2POp]) -> list[dist.Work]:
         if failure == "broken":
             raise RuntimeError("NCCL is broken")
+        sent, received = (transfer.tensor for transfer in transfers)
+        assert (sent == 1).all(), "a rank sends its number"
+        if not failure:
+            received.zero_()
         return []
 
     monkeypatch.setattr(link_check, "TIMEOUT_S", 0.0)
@@ -105,7 +111,7 @@ def test_failed_exchange_is_an_error(
         text = rf"GPU 0 \(GPU-a\) and GPU 1 \(GPU-b\) of the run can't exchange data: {text}"
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     try:
-        with pytest.raises(error, match=text):
+        with pytest.raises(error, match=text) if error is not None else nullcontext():
             check_links(spec, torch.device("cpu"), OtherRankSawNothing())
     finally:
         dist.destroy_process_group()

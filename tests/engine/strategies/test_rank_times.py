@@ -25,6 +25,7 @@ from engine.strategies.rank_times import (
     merge_intervals,
 )
 from tests.support.cases import mark_long_cases
+from tests.support.clock import Clock
 
 PAUSE_S = 0.1
 
@@ -45,19 +46,25 @@ def build_model(num_classes):
 """
 
 
-def test_expensive_recordings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(profiler, "time", SimpleNamespace(monotonic=lambda: now))
+def test_expensive_and_late_recordings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, skipped, learned = Clock(), [], []
+    monkeypatch.setattr(profiler, "time", clock)
     rank_profiler = RankProfiler(torch.device("cpu"))
-    monkeypatch.setattr(rank_profiler, "_collect_event", lambda *_: None)
+    event = combine_step_times(1, [StepTime(1.0, (0.5,))])
+    monkeypatch.setattr(rank_profiler, "_collect_event", lambda *_: event)
+    monkeypatch.setattr(rank_profiler.watch, "skip", lambda: skipped.append(True))
+    monkeypatch.setattr(rank_profiler.watch, "learn_fractions", lambda *arguments: learned.append(arguments))
     assert rank_profiler.is_due
-    rank_profiler.cost_s = 0.3
-    rank_profiler.begin(record=True)
-    rank_profiler.end(1, Collectives())
-    due = []
-    for now in range(1, 40):  # noqa: B007 - the profiler's clock
-        due.append(rank_profiler.is_due)
-    assert due.index(True) == 29
+    for started, cost_s, interval in ((0.0, 0.3, 30), (30.0, 0.0, 2), (1000.0, 0.0, 21)):
+        clock.now, rank_profiler.cost_s = started, cost_s
+        rank_profiler.begin(record=True)
+        assert rank_profiler.end(1, Collectives()) is event
+        rank_profiler.begin(record=False)
+        assert rank_profiler.end(2, Collectives()) is None
+        while not rank_profiler.is_due:
+            clock.now += 1
+        assert clock.now - started == interval
+    assert (skipped, learned) == ([True] * 3, [(event, ("backward",))] * 3)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +182,6 @@ def test_straggler_is_the_rank_that_all_others_wait_for() -> None:
         return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]
 
     assert find_straggler(make_rank_times(0.2, 0.0, 0.3), 2.0) == 1
-    assert find_straggler(make_rank_times(0.2, 0.0, 0.05), 2.0) is None
+    assert find_straggler(make_rank_times(0.2, 0.0, 0.1), 2.0) is None
     assert find_straggler(make_rank_times(0.2, 0.0, 0.0), 2.0) is None
     assert find_straggler(make_rank_times(0.0), 2.0) is None

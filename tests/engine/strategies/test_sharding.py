@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +15,17 @@ import torchvision
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from engine.strategies import gradients
+from engine.contract.job import Job
+from engine.strategies import STRATEGIES, gradients, rank_times, sharding
 from engine.strategies.collectives import Collectives
 from engine.strategies.gradients import match_strides
 from engine.strategies.layer_split import find_layer_pairs, shard_layer_pairs
-from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks
+from engine.strategies.rank_times import HostTimer
+from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks, time_collectives
 from engine.torch_compat import reduce_unused_parameters
+from tests.support.specs import make_worker_spec
 
 
 class PartlyUsedModel(nn.Module):
@@ -104,6 +110,31 @@ def test_collectives_run_on_buckets_of_one_type(mesh: DeviceMesh, monkeypatch: p
     gradients.broadcast(tensors, 0, None)
     assert sizes == [16, 8, 8, 48]
     assert all(map(torch.equal, tensors, expected))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # about names of torch's collectives
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_collectives_of_shards_are_timed(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
+    """Count the collectives, with a clock that advances by a second at each reading."""
+    seconds = itertools.count()
+    for module in (sharding, rank_times):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        model = nn.Linear(4, 4)
+        names = ("replicate", "shard")[-len(shape) :]
+        group, timer = fully_shard(model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names)), HostTimer()
+        time_collectives(group, timer, all_reduce=len(shape) > 1)
+        timer.start()
+        model(torch.ones(2, 4)).sum().backward()
+        assert timer.stop().blocked_s == (1.0,) * (1 + len(shape))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_sum_over_batch_counts_each_tensor_parallel_group_once(mesh: DeviceMesh) -> None:
+    spec = make_worker_spec(Job.from_fields(strategy="ddp_tp", devices=("cpu",) * 4, replicas=2))
+    assert STRATEGIES["ddp_tp"](spec).sum_over_batch(torch.tensor(6.0)) == 3.0
 
 
 def test_divided_attention_computes_the_same(mesh: DeviceMesh) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,11 +11,23 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from engine.contract.job import Job
+from engine.data.loading.base_loader import Batch
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES, base
-from engine.strategies.base import StepResult, Strategy, forward_precision
+from engine.strategies.base import (
+    ResolvedJob,
+    StepResult,
+    Strategy,
+    find_device_without_bf16,
+    forward_precision,
+    worker_device,
+)
+from engine.strategies.memory import device_name
 from engine.strategies.single import sum_results
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
 
@@ -67,9 +80,58 @@ def make_gpu_strategy(name: str) -> Strategy:
 
 def test_worker_uses_its_gpus() -> None:
     gpus = [torch.device("cuda", index) for index in range(2)]
+    mixed = Job.from_fields(strategy="ddp", devices=("cpu", "GPU-a", "cpu", "GPU-b"))
+    assert [worker_device(make_worker_spec(mixed, rank=rank)) for rank in (1, 3)] == gpus
+    assert device_name(make_gpu_strategy("ddp")) == "A GPU of the run"
     assert make_gpu_strategy("ddp").gpus == gpus[1:]
     assert make_gpu_strategy("dp").gpus == gpus
     assert STRATEGIES["single"](make_worker_spec(Job.from_fields(devices=("cpu",)))).gpus == []
+
+
+def test_gpu_without_bf16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    capabilities, names = [(8, 0), (7, 5)], ["A100", "T4"]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: capabilities[gpu.index])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda gpu: names[gpu.index])
+    strategy = make_gpu_strategy("dp")
+    assert find_device_without_bf16(strategy) == "T4"
+    capabilities[1] = (8, 6)
+    assert find_device_without_bf16(strategy) == ""
+
+
+def test_single_device_trains_in_parts_and_evaluates() -> None:
+    """Divide three images into five parts, each with statistics of its own, and two of them empty."""
+    torch.manual_seed(0)
+    job = Job.from_fields(devices=("cpu",), accumulation=5, memory_format="channels_last")
+    objective, strategy = make_classification_objective(), STRATEGIES["single"](make_worker_spec(job))
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 2))
+    strategy.wrap(copy.deepcopy(plain).eval(), objective, (3, 8, 8), ResolvedJob(job))
+    assert strategy.model.get_parameter("0.weight").is_contiguous(memory_format=torch.channels_last)
+    optimizer_step = OptimizerStep(strategy.parameters(), job, 1, strategy.device)
+    batch = Batch(torch.randn(3, 3, 8, 8), torch.tensor([0, 1, 1]), global_size=3, wait_s=0.0)
+    torch.manual_seed(1)
+    parts = zip(batch.inputs.split(1), batch.targets.split(1), strict=True)
+    loss = sum(cross_entropy(plain(inputs), targets) for inputs, targets in parts) / 3
+    loss.backward()  # type: ignore[union-attr]
+    torch.manual_seed(1)
+    result = strategy.step(batch, optimizer_step)
+    assert (float(result.loss), result.images) == (pytest.approx(loss.item()), 3)  # type: ignore[arg-type]
+    gradients, expected = ([parameter.grad for parameter in model.parameters()] for model in (strategy.model, plain))
+    torch.testing.assert_close(gradients, expected)
+    torch.testing.assert_close(list(strategy.model.buffers()), list(plain.buffers()))
+
+    optimizer_step.zero_grad()
+    strategy.run_blank_pass(optimizer_step.backward)  # type: ignore[attr-defined]
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in strategy.model.parameters())
+    torch.testing.assert_close(list(strategy.model.buffers()), list(plain.buffers()))
+
+    empty = Batch(torch.zeros(0, 3, 8, 8), torch.zeros(0, dtype=torch.int64), global_size=3, wait_s=0.0)
+    plain.load_state_dict(strategy.model.state_dict())
+    outputs = plain.eval()(batch.inputs)
+    measures = objective.create_metric()
+    assert strategy.evaluate([batch, None, empty, batch], measures, lambda: False)
+    assert measures.compute()["loss"] == pytest.approx(cross_entropy(outputs, batch.targets).item())
+    assert not strategy.evaluate([batch], measures, lambda: True)
+    assert all(module.training for module in strategy.model.modules())
 
 
 @pytest.mark.parametrize(("strategy", "is_bound"), [("ddp", True), ("dp", False)])

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from timm.layers import Attention
 from torch import nn
 from torch.distributed.tensor import Shard
+from torchvision.models.vision_transformer import EncoderBlock
 
 from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
@@ -84,6 +86,15 @@ def test_layer_pairs_are_divisible() -> None:
     assert pair.elementwise == (row[1], row[2], row[4])  # the one after `second` must not change its output in place
     model[8].weight = model[3].weight
     assert find_layer_pairs(model) == []
+    assert find_layer_pairs(nn.Sequential(nn.Linear(7, 8), nn.GELU(), linear())) == [], "it has few inputs"
+
+
+def test_attention_is_divided_unless_its_heads_share_dropout_or_norms() -> None:
+    for options, pairs in (({}, 1), ({"attn_drop": 0.1}, 0), ({"qk_norm": True, "norm_layer": nn.LayerNorm}, 0)):
+        assert len(find_layer_pairs(Attention(32, 4, **options))) == pairs
+    for dropout, is_attention in ((0.0, [True, False]), (0.1, [False])):
+        block = EncoderBlock(2, 16, 32, 0.0, dropout)
+        assert [pair.attention is not None for pair in find_layer_pairs(block)] == is_attention
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,8 @@ def test_precision_is_bf16_if_all_gpus_support_it(
     assert resolve_precision(Job.from_fields(devices=devices, precision="fp32")) == "fp32"
     assert resolve_precision(Job.from_fields(devices=("cpu",))) == "fp32"
     assert resolve_precision(Job.from_fields(devices=("GPU-0", "cpu"))) == "fp32"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert resolve_precision(Job.from_fields(devices=("one:GPU-0", "two:GPU-1"))) == "bf16", "only a local GPU counts"
 
 
 @pytest.mark.parametrize(

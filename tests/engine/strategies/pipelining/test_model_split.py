@@ -6,6 +6,7 @@ import cProfile
 import itertools
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from torchvision import models
 
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import _is_in_place, find_split_points, split_graph, trace
-from engine.strategies.pipelining.stage_state import PlainState
+from engine.strategies.pipelining.stage import StageModule
+from engine.strategies.pipelining.stage_state import PlainState, share_buffers
 
 
 def test_split_points_of_meta_model() -> None:
@@ -74,6 +76,7 @@ def test_split_stages_equal_the_model(name: str, size: int) -> None:
             crossing = inputs
             for stage in parts:
                 crossing = stage(crossing)
+                assert crossing.is_contiguous()
         assert torch.equal(crossing, expected)
 
 
@@ -272,6 +275,35 @@ def test_plain_state_includes_unused_and_renamed_tensors() -> None:
     joined = plain.join(stage.state_dict() for stage in parts)
     assert list(joined) == list(other)
     assert all(map(torch.equal, joined.values(), other.values()))
+
+
+class _Turned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x.t()))
+
+
+@pytest.mark.parametrize(("recompute", "calls"), [(False, 1), (True, 2)])
+def test_stage_recomputes_on_request_and_returns_contiguous_gradients(recompute: bool, calls: int) -> None:
+    graph, called = fx.symbolic_trace(_Turned()), []
+    graph.get_submodule("layer").register_forward_hook(lambda *_: called.append(True))
+    received = torch.ones(2, 3, requires_grad=True)
+    output = StageModule(graph, nullcontext, recompute=recompute)(received)
+    (gradient,) = torch.autograd.grad(output, received, torch.arange(6.0).view(3, 2))
+    assert gradient.is_contiguous()
+    assert len(called) == calls
+
+
+def test_evaluation_uses_the_buffers_of_training() -> None:
+    trained, evaluated = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(2))
+    trained.register_buffer("for_training", torch.zeros(1))
+    share_buffers(trained, evaluated)
+    trained(torch.randn(4, 2))
+    assert evaluated.get_buffer("1.running_mean").any()
+    assert [name for name, _ in evaluated.named_buffers()] == [name for name, _ in trained[1].named_buffers("1")]
 
 
 def test_split_points_take_linear_time() -> None:

@@ -34,6 +34,7 @@ from engine.strategies.pipelining.stage_costs import (
     measure_free_bytes,
     measure_rank,
     measure_seconds_per_byte,
+    measure_update_s,
     select_split_points,
 )
 
@@ -201,9 +202,29 @@ def test_measure_is_fast() -> None:
     assert time.process_time() - started < 2.0
 
 
-def test_free_bytes_are_shared_by_workers() -> None:
+def test_free_bytes_are_shared_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, shared = measure_free_bytes(CPU, 1), measure_free_bytes(CPU, 4)
     assert 0 < shared < alone / 2
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (700, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 200)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _device: 50)
+    assert measure_free_bytes(torch.device("cuda"), 4) == int(850 * stage_costs.USABLE_FRACTION)
+
+
+def test_fastest_update_and_fastest_round_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_costs, "UPDATED_PARAMETERS", 16)
+    times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
+    assert measure_update_s(Job(), CPU, lambda: next(times)) == 2.0 / 16
+    readings = [0.0]
+
+    def clock() -> float:
+        readings.append(readings[-1] + 1e-3 / len(readings))  # a clock that becomes slower, as if work became faster
+        return readings[-1]
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    first, _ = measure(model, trace(model), torch.randn(2, 4), clock=clock, autocast=nullcontext)
+    middle = len(readings) // 2
+    assert max(first.forward_s, first.backward_s) < readings[middle] - readings[middle - 1]
 
 
 def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> ModelSplit:
