@@ -120,7 +120,7 @@ class HangWatch:
         if now - state.last_message_at > MAX_MESSAGE_INTERVAL_S:
             state.steady_since = now
         state.last_message_at = now
-        state.is_silence_reported, state.stopped_at = False, None
+        state.is_silence_reported = False
         if heartbeat is not None:
             state.heartbeat, state.heartbeat_at = heartbeat, now
 

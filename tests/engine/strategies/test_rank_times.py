@@ -59,6 +59,7 @@ def test_expensive_and_late_recordings_are_rare(monkeypatch: pytest.MonkeyPatch)
         clock.now, rank_profiler.cost_s = started, cost_s
         rank_profiler.begin(record=True)
         assert rank_profiler.end(1, Collectives()) is event
+        assert not rank_profiler.recording
         rank_profiler.begin(record=False)
         assert rank_profiler.end(2, Collectives()) is None
         while not rank_profiler.is_due:

@@ -117,6 +117,7 @@ def test_preloaded_run_starts_without_imports(preloader: Preloader, images: Path
             logged = list(events(connection))
         assert any(isinstance(event, StepMetrics) for event in logged)
         assert run.state() == "completed"
+        assert (run.path / "supervisor.log").is_file()
         preloader.poll()
         pid = preloader.pids[str(run.path)]
         wait_until(lambda pid=pid: has_exited(pid), "the supervisor to go")  # type: ignore[misc]

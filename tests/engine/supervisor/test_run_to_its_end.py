@@ -125,7 +125,9 @@ def test_worker_that_ignores_sigterm_is_killed(start: Start) -> None:
         next(event for event in events(connection) if isinstance(event, LogLine))
         connection.send(Stop())
         list(messages(connection))
-    finished = supervised.wait()[-1]
+    *_, free, finished = supervised.wait()
+    assert isinstance(free, DevicesFree)
+    assert free.seconds > 0.5, "the time limit for stopping"
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
     assert "Ranks 0 and 1 did not exit when asked and were killed." in finished.cause

@@ -258,6 +258,10 @@ def test_rare_weak_classes_are_oversampled() -> None:
     assert again is not None
     assert again.changes == {}
     assert again.sentence.endswith("Add more images of them.")
+    for class_weights, changes in (("none", {"class_weights": "balanced"}), ("balanced", {})):
+        found = find_verdict_on_recalls(recalls, counts, task="segmentation", class_weights=class_weights)
+        assert found is not None
+        assert found.changes == changes
 
 
 def test_frequent_class_never_predicted() -> None:

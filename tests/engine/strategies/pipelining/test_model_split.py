@@ -169,9 +169,21 @@ class _Branching(nn.Module):
         return result
 
 
-def test_split_divides_parameters() -> None:
+class _Tied(nn.Module):
+    """Model that uses the weight of its first layer again, outside of the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(torch.tanh(self.layer(x)), self.layer.weight)
+
+
+@pytest.mark.parametrize("model", [_Shared, _Tied])
+def test_split_divides_parameters(model: type[nn.Module]) -> None:
     with pytest.raises(CannotSplit, match="no position"):
-        find_split_points(_Shared())
+        find_split_points(model())
 
 
 def test_split_point_passes_single_tensor() -> None:
@@ -283,7 +295,7 @@ class _Turned(nn.Module):
         self.layer = nn.Linear(2, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.layer(x.t()))
+        return torch.tanh(self.layer(x.t().contiguous()))
 
 
 @pytest.mark.parametrize(("recompute", "calls"), [(False, 1), (True, 2)])
