@@ -7,7 +7,15 @@ import pytest
 from engine.contract.events import Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from gui.sources.run_queue import CannotReturn, describe_device_user, describe_queue_position, put_back, take_out
+from engine.runs.queue import Ticket
+from gui.sources.run_queue import (
+    CannotReturn,
+    describe_device_user,
+    describe_queue_position,
+    put_back,
+    read_queue_positions,
+    take_out,
+)
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import job, supervise_here, write_run
 
@@ -56,6 +64,23 @@ def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> Non
 )
 def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
     assert describe_queue_position(waiting, UUIDS[:1], TITLES, USERS) == message
+
+
+def test_queue_positions_name_runs_in_and_outside_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    active, first, second = (write_run(8, None, name=name) for name in ("active", "first", "second"))
+    behind: dict[str, tuple[str, ...]] = {first.run_id: (), second.run_id: (active.run_id, first.run_id)}
+    tickets = [
+        Ticket(
+            run_id=run.run_id, folder=str(run.path), pid=1, start_time=1.0, devices=("cpu",), since=1.0,
+            behind=behind[run.run_id], held=run is second,
+        )
+        for run in (first, second)
+    ]  # fmt: skip
+    monkeypatch.setattr("engine.runs.queue.list_waiting", lambda: tickets)
+    assert [(each.number, each.name, each.held, each.waits_for) for each in read_queue_positions()] == [
+        (1, "first", False, "its turn"),
+        (2, "second", True, "your release, “active”, “first”"),
+    ]
 
 
 def test_queue_reports_runs_that_it_cannot_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from gui.sources.resume_fork import read_paths
 @pytest.mark.parametrize(
     ("names", "folder", "phrase"),
     [
-        (("a.txt", "images", "other"), "images", ""),
+        (("a.txt", "other", "images"), "other", ""),
         (("a.txt",), "", "a.txt can't be opened"),
         (("a.txt", "b.txt", "c.txt"), "", "a.txt and b.txt can't be opened"),
         (("damaged.toml", "images"), "", "damaged.toml can't be used"),

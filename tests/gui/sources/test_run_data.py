@@ -51,6 +51,8 @@ def test_run_data_collects_all_numbers() -> None:
     assert (steps.images_per_second.last, steps.learning_rate.last) == (840, 0.01)
     assert data.validations.measures["top1"].values.tolist() == [0.8] * EPOCHS
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
+    for seconds in (data.validations.seconds, data.devices["cpu"].seconds):
+        assert seconds.values == pytest.approx([1, 2, 3, 4])
     assert data.devices["cpu"].utilization_percent.values.tolist() == [90.0] * 4
     assert data.devices["cpu"].step.values.tolist() == [10, 20, 30, 40]
     assert data.checkpoints["best"].step == 40
@@ -117,6 +119,7 @@ def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str
         ([Failed(cause=cause) for cause in ("the cause", "a consequence")], "failure.cause", "the cause"),
         ([make_plan(from_step=20)], "epoch", 3),
         ([make_plan(from_step=40)], "epoch", EPOCHS),
+        ([*make_first_execution(25), make_plan()], "epoch", 0),
         ([Fetching(source="w", done_bytes=n) for n in (1, 3, 9)], "fetching", (1, 9)),
         ([Warned(code="unsaved", message="It can't be saved.")], "unsaved", True),
         ([Warned(code="unsaved", message="It can't be saved."), Warned(code="other", message="")], "unsaved", True),

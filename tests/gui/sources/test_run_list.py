@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished, Waiting
@@ -70,6 +70,9 @@ def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
     runs.start()
     with qtbot.waitSignal(runs.found, check_params_cb=bool):
         write_run(8)
+    (timer,) = runs.findChildren(QTimer)
+    runs.close()
+    assert not timer.isActive()
 
 
 def test_two_refreshes_read_twice(runs: RunList, qtbot: QtBot) -> None:

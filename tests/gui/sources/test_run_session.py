@@ -85,13 +85,15 @@ def test_session_reports_complete_log(store: RunSession, qtbot: QtBot) -> None:
     assert counts == sorted(counts)
 
 
-def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> None:
-    wait_until_loaded(store, qtbot, write_run(100))
+def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_until_loaded(store, qtbot, write_run(100, "failed"))
+    monkeypatch.setattr("gui.sources.run_session._GRACE_S", 0.0)
     opened, other = [], write_run(7)
     store.opened.connect(lambda: opened.append(store.run))
     store.open(other)
     assert opened == [other], "views show no empty page in between"
     assert len(store.data.steps.loss) == 0
+    assert store.status.label != "Failed"
     qtbot.waitUntil(lambda: not store.loading)
     assert len(store.data.steps.loss) == 7
 
@@ -244,10 +246,14 @@ def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qt
     store.open(run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)
     assert store.active
-    with qtbot.waitSignal(store.finished) as ended:
-        write(run.events_file, events[10:], first_n=11)
-    assert ended.args == ["completed"]
+    ended: list[str] = []
+    store.finished.connect(ended.append)
+    write(run.events_file, events[10:], first_n=11)
+    qtbot.waitUntil(lambda: ended == ["completed"])
     assert len(store.data.steps.loss) == 12
+    with qtbot.waitSignal(store.changed):
+        run.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))  # as if it was resumed
+    assert ended == ["completed"]
 
 
 def test_session_reports_end_before_log_is_read(

@@ -84,7 +84,7 @@ def choose(view: ProcessesView, row: int) -> None:
 def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -> None:
     first = make_process(500, memory_used_bytes=3 * GIB, sm_percent=60.0)
     second = make_process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
-    deliver_snapshot(hosts, snapshot(make_gpu(0, processes=(first,)), make_gpu(1, processes=(second,))))
+    deliver_snapshot(hosts, snapshot(make_gpu(1, processes=(second,)), make_gpu(0, processes=(first,))))
     expected = {
         "PID": ["500"], "GPU": ["GPU 0, 1"], "Type": ["Both"], "GPU memory": ["8.0 GiB"], "SM": ["40%"],
         "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
