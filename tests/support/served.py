@@ -31,8 +31,7 @@ class LocalServer:
         self.log = EventLog(folder / "events.jsonl")
         for event in events:
             self.log.append(event)
-        self._endpoint = open_endpoint(folder)
-        self.server = Server(self._endpoint, self.log, "run", self._selector, self.commands.append)
+        self.server = Server(open_endpoint(folder), self.log, "run", self._selector, self.commands.append)
         self._stack = ExitStack()
 
     def poll_until_true(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
@@ -50,7 +49,7 @@ class LocalServer:
 
     def open_client(self, data: bytes = b"") -> socket.socket:
         client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-        client.connect(self._endpoint.text.removeprefix("unix:"))
+        client.connect(self.server.endpoint.text.removeprefix("unix:"))
         client.setblocking(False)
         client.sendall(data)
         return client

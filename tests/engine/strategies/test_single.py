@@ -25,6 +25,7 @@ from engine.strategies.base import (
     forward_precision,
     worker_device,
 )
+from engine.strategies.collectives import Collectives, sync_metrics
 from engine.strategies.memory import device_name
 from engine.strategies.single import sum_results
 from tests.support.dataset_infos import make_classification_objective
@@ -37,6 +38,22 @@ def test_sum_results_merges_known_results() -> None:
     loss, correct, images, losses = sum_results([parts[0], none, *parts[1:]])
     assert (float(loss), correct, images, losses.tolist()) == (3.0, None, 9, [6.0, 12.0])  # type: ignore[arg-type, union-attr]
     assert sum_results([none] * 2) == none
+
+
+def test_metrics_of_all_ranks_are_joined() -> None:
+    class TwoRanks(Collectives):
+        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+            return 2 * values
+
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            return [torch.empty(0, 0), value]
+
+    measures = make_classification_objective().create_metric()
+    measures.counters = torch.tensor([1.0, 3.0])
+    measures.rows = torch.ones(2, 3)
+    sync_metrics(measures, TwoRanks())
+    assert measures.counters.tolist() == [2.0, 6.0]
+    assert torch.equal(measures.rows, torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(

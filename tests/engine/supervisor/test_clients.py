@@ -27,7 +27,7 @@ from engine.contract.protocol import (
 )
 from engine.runs.connection import NotRunning, RunConnection
 from engine.supervisor import server
-from engine.supervisor.endpoint import Endpoint
+from engine.supervisor.endpoint import Endpoint, open_endpoint
 from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import Start, Supervised, events, messages
 from tests.engine.supervisor.tiny_worker import step_metrics
@@ -221,10 +221,12 @@ def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-def test_clients_are_accepted_once_descriptors_are_free(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_accepted_once_descriptors_are_free(
+    served: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import resource
 
-    for pause_s in (0.02, 100.0):  # the server is closed in the second pause
+    for number, pause_s in enumerate((0.02, 100.0, 100.0)):  # the server is closed in the last pause
         monkeypatch.setattr(server, "NO_FILE_S", pause_s)
         client = served.open_client(HELLO)
         lowest = os.dup(0)
@@ -237,8 +239,10 @@ def test_clients_are_accepted_once_descriptors_are_free(served: LocalServer, mon
                 client.recv(1)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if pause_s < 1:
+        if number == 0:
             served.receive(client, lambda data: b'"welcome"' in data)
+        elif number == 1:
+            served.server.listen(open_endpoint(tmp_path / "other"))
 
 
 def test_clients_of_other_users_are_refused(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
