@@ -96,8 +96,13 @@ def test_model_file_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (problem.field, problem.message[:28]) == ("model", "Your consent to run the mode")
 
 
-def test_option_flags_override_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = [Field(name=kind, label="F", help="", group="main", kind=kind, default=None) for kind in ("bool", "int")]  # type: ignore[arg-type]
+def test_option_flags_override_those_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = [
+        Field(name=kind, label="F", help=f"50% {kind}.", group="main", kind=kind, default=None)
+        for kind in ("bool", "int")
+    ]  # type: ignore[arg-type]
     catalogue = load_catalogue()
     resnet = msgspec.structs.replace(catalogue.models[0], options=tuple(fields))
     monkeypatch.setattr(arguments, "load_catalogue", lambda: msgspec.structs.replace(catalogue, models=(resnet,)))
@@ -106,6 +111,10 @@ def test_option_flags_override_those_of_the_file(tmp_path: Path, monkeypatch: py
     values, (problem,) = gather_from("--job", str(tmp_path / "job.toml"), *flags)
     assert values["options"] == {"bool": True, "int": 5, "text": "a", "other": "2"}
     assert problem.field == "--option"
+    with pytest.raises(SystemExit):
+        create_parser().parse_args(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"repeatable. bool ({resnet.title}): 50% bool. int ({resnet.title}): 50% int." in text
 
 
 def _typed(value: Any) -> tuple[type, Any]:

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from engine.cli import children
-from engine.cli.terminal import FAILED, CommandError
+from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError
 from engine.contract.advice import Advice, AdviceRequest, FinderRequest
+from engine.contract.dataset import InspectionProgress
 from engine.contract.job import Job
 from engine.contract.messages import Done
-from tests.engine.cli.terminal import TerminalStream
+from tests.engine.cli.prepared_commands import READ
+from tests.engine.cli.terminal import TerminalStream, run_in_this_process
 
 STOPPED = Advice(
     table=(), fits=False, sentence="", considered=0, ended_by="stopped", confidence=0.0, took_s=1.0, measured_at=0.0,
@@ -92,6 +94,26 @@ def test_exit_without_an_answer_is_explained(
         children.run_in_child(AdviceRequest(job=Job()), refused=FAILED)
     assert error.value.code == FAILED
     assert capsys.readouterr().err == f"footplate: job: The trials ended early: {reason}.\n"
+
+
+def test_inspection_reports_its_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    messages = [InspectionProgress(done=1, total=2), InspectionProgress(done=2, total=2), Done(READ)]
+    lines = "\n".join(msgspec.json.encode(message).decode() for message in messages)
+    (tmp_path / "lines").write_text(f"{lines}\n")
+    replace_python(monkeypatch, tmp_path, f'echo "$@" > {tmp_path}/arguments; cat {tmp_path}/lines')
+    progress: list[InspectionProgress] = []
+    assert children.inspect(Job.from_fields(dataset="/data", seed=7), progress.append, samples=3) == READ
+    assert progress == messages[:2]
+    arguments = (tmp_path / "arguments").read_text()
+    assert arguments.startswith("-m engine.data /data ")
+    assert all(text in arguments for text in ("--seed 7", "--samples 3"))
+
+
+def test_failed_inspection_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_python(monkeypatch, tmp_path, "echo 'no memory' >&2")
+    answer = run_in_this_process("inspect", str(tmp_path), "--task", "detection")
+    message = "the folder could not be inspected: no memory. Try again, or another folder."
+    assert answer == (BAD_REQUEST, "", f"footplate: {message}\n")
 
 
 def test_single_snapshot_must_arrive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.cli import children, train
 from engine.cli.children import ChildFailed
 from engine.cli.finders import draw_curve
-from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, CommandError
 from engine.contract.advice import BatchFound, BatchTrial, FinderRequest, RateFound, RatePoint
 from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
@@ -28,21 +29,34 @@ BATCH = BatchFound(
 )
 
 
+ONE = BatchTrial(size=8, fits=True, images_per_second=9.0, memory_bytes=1024, limit_bytes=2048, limit="memory")
+
+
 @pytest.mark.parametrize(
-    ("name", "found", "lines"),
+    ("name", "found", "code", "lines"),
     [
-        ("find-lr", RATE, ["It never fell.", "Train longer."]),
-        ("find-batch", BATCH, ["8           too much", "8 is too much.", "Shrink the images."]),
+        ("find-lr", RATE, FAILED, ["It never fell.", "Train longer."]),
+        ("find-batch", BATCH, FAILED, ["8           too much", "8 is too much.", "Shrink the images."]),
+        (
+            "find-batch",
+            msgspec.structs.replace(BATCH, trials=(ONE,), largest=8, knee=8),
+            COMPLETED,
+            [
+                "8           1.0 KiB  2.0 KiB (memory)  9.0       knee, largest",
+                "8 is too much.",
+                "To train with the smallest of the fastest sizes: --batch-size 8",
+            ],
+        ),
     ],
 )
-def test_finder_without_a_result_fails_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, name: str, found: object, lines: list[str]
+def test_finder_prints_its_result_or_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, name: str, found: object, code: int, lines: list[str]
 ) -> None:
     job = Job.from_fields(dataset="/data", devices=("cpu",))
     monkeypatch.setattr(train, "validate", lambda _options: (job, []))
     monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: found)
     answer = run_in_this_process(name, "/data")
-    assert (answer.code, answer.out.splitlines()[-len(lines) :]) == (FAILED, lines)
+    assert (answer.code, answer.out.splitlines()[-len(lines) :]) == (code, lines)
 
 
 @pytest.mark.parametrize("command", ["find-lr", "find-batch"])

@@ -213,7 +213,15 @@ def save_detector_evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -
 def make_runs() -> None:
     trees = write_run(8, name="trees")
     change_notes(trees.path, tags=("paper", "v2"), favorite=True)
-    write_run(12, "failed", name="flowers", cause="a fault", model="resnet50", devices=("cpu", "cpu"), strategy="ddp")
+    write_run(
+        12,
+        "failed",
+        name="flowers",
+        cause="a fault",
+        model="/models/resnet50.py",
+        devices=("cpu", "cpu"),
+        strategy="ddp",
+    )
 
 
 def make_hosts() -> None:

@@ -16,9 +16,11 @@ from urllib.error import HTTPError
 import psutil
 import pytest
 
+from engine.cli import children
 from engine.cli.gpus import metrics
 from engine.cli.gpus.metrics import MetricsServer
 from engine.cli.gpus.prometheus import format_exposition
+from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, run_in_this_process
 from tests.support.clock import Clock
@@ -131,6 +133,21 @@ def test_metrics_report_a_used_port() -> None:
         answer = run_in_this_process("gpus", "--prometheus", str(port))
     assert answer.code == 2
     assert f"port {port} is used by another program: choose another one" in answer.err
+
+
+def test_metrics_report_missing_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[object] = []
+
+    def read_snapshots(*, interval_s: float, request: SnapshotRequest) -> Iterator[Snapshot]:
+        requested.append((interval_s, request))
+        yield machine(nvml=Nvml("no_driver", "The driver is not loaded."))
+
+    monkeypatch.setattr(children, "read_snapshots", read_snapshots)
+    answer = run_in_this_process("gpus", "--prometheus", "0", "--interval", "0.5")
+    metrics_line, reason = answer.err.splitlines()
+    assert (answer.code, metrics_line.startswith("Metrics at http://127.0.0.1:")) == (0, True)
+    assert reason == "footplate: The driver is not loaded."
+    assert requested == [(0.5, SnapshotRequest(processes=False))]
 
 
 @pytest.mark.parametrize(

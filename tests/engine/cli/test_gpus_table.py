@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 from rich.console import Console
 from rich.segment import Segment
 
+from engine.cli import children
 from engine.cli.gpus.remarks import format_clock_time, number_gpus
 from engine.cli.gpus.table import View, format_gib
-from engine.contract.devices import Ecc, GpuProcess, Mig, Nvml, RetiredMemory, Snapshot, Xid
+from engine.contract.devices import Ecc, GpuProcess, Mig, Nvml, RetiredMemory, Snapshot, SnapshotRequest, Xid
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
+from tests.engine.cli.terminal import run_in_this_process
 
 
 def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
@@ -183,6 +186,22 @@ def test_topology_of_16_gpus_fits_80_columns() -> None:
     assert max(map(len, rows)) <= 80
     cells = [cell for row in rows for cell in row.split()[2:]]
     assert cells == ["SYS*"] * 14 + ["NV12", "×", "1", "32-63"]
+
+
+def test_watched_tables_are_separated_by_empty_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[object] = []
+
+    def read_snapshots(*, once: bool, interval_s: float, request: SnapshotRequest) -> Iterator[Snapshot]:
+        requested.append((interval_s, request))
+        yield from [machine(gpu(0))] * (1 if once else 2)
+
+    monkeypatch.setattr(children, "read_snapshots", read_snapshots)
+    one = run_in_this_process("gpus").out
+    assert run_in_this_process("gpus", "--watch", "--interval", "2").out == f"{one}\n{one}"
+    run_in_this_process("gpus", "--details")
+    assert requested == [
+        (seconds, SnapshotRequest(activity=details)) for seconds, details in ((1, False), (2, False), (1, True))
+    ]
 
 
 def test_clock_is_local_time() -> None:

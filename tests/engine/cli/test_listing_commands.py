@@ -14,10 +14,13 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+import torch
+import torchvision
 
-from engine.cli import doctor, listing
+from engine.cli import children, doctor, listing
 from engine.cli.children import ChildFailed
 from engine.cli.main import main
+from engine.cli.probe import probe
 from engine.cli.terminal import CommandError
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import Snapshot
@@ -27,7 +30,8 @@ from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from engine.system.private_network import PrivateNetwork
-from tests.engine.cli.prepared_commands import replace_machine_facts
+from tests.engine.cli.machines import machine
+from tests.engine.cli.prepared_commands import MACHINE, replace_machine_facts
 from tests.engine.cli.terminal import command, footplate, run_in_this_process
 from tests.gui.sources.written_runs import write_run
 
@@ -198,6 +202,43 @@ def test_doctor_explains_a_failed_probe(
 
     monkeypatch.setattr(doctor, "run_child", run)
     assert error in doctor._probe_pytorch()["error"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "last", "code"),
+    [(MACHINE, "Training works on the CPU only; see BAD above.", 3), (machine(), "Training works here.", 0)],
+)
+def test_doctor_ends_with_a_summary(monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, last: str, code: int) -> None:
+    replace_machine_facts(monkeypatch)
+    monkeypatch.setattr(doctor, "shared_memory_findings", list)
+    monkeypatch.setattr(children, "read_snapshot", lambda: snapshot)
+    answer = run_in_this_process("doctor")
+    assert (answer.code, answer.out.splitlines()[-1]) == (code, last)
+
+
+def test_probe_describes_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    for name, value in (("is_available", False), ("device_count", 2), ("init", None)):
+        monkeypatch.setattr(torch.cuda, name, Mock(return_value=value))
+    monkeypatch.setattr(torch.cuda, "get_device_name", "AB".__getitem__)
+    for name, value in (("is_nccl_available", False), ("is_gloo_available", True)):
+        monkeypatch.setattr(torch.distributed, name, Mock(return_value=value))
+    expected = {
+        "torch": torch.__version__, "torchvision": torchvision.__version__, "built_for_cuda": "13.0", "cuda": False,
+        "devices": ["A", "B"], "nccl": False, "gloo": True, "sum": 2.0, "cuda_error": "",
+        "weights_folder": torch.hub.get_dir(),
+    }  # fmt: skip
+    assert probe() == expected
+    monkeypatch.setattr(torch.cuda, "init", Mock(side_effect=RuntimeError("No driver.\nInstall it.")))
+    assert probe() == expected | {"cuda_error": "No driver."}
+    monkeypatch.setattr(torch, "ones", Mock(side_effect=ValueError("no")))
+    facts = probe()
+    assert (facts["error"], facts["gloo"], "sum" in facts, "weights_folder" in facts) == (
+        "ValueError: no",
+        True,
+        False,
+        False,
+    )
 
 
 def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from engine.cli.terminal import _format_progress
+from engine.cli.terminal import show_progress
 from engine.contract.advice import AdviceProgress, Candidate
 from engine.contract.dataset import InspectionProgress
 from engine.contract.messages import Progress
+from tests.engine.cli.terminal import TerminalStream
 
 FASTEST, SECOND = (
     Candidate(name=name, strategy="ddp", devices=("cpu",), changes={}, images_per_second=rate)
@@ -31,5 +34,13 @@ FASTEST, SECOND = (
         (AdviceProgress(0.5, "DDP", 12.0, table=(SECOND,)), "DDP, 12 s left (Ctrl+C ends with this)"),
     ],
 )
-def test_progress_text_has_the_known_values(message: Progress | InspectionProgress, text: str) -> None:
-    assert _format_progress(message) == text
+def test_progress_text_has_the_known_values(
+    message: Progress | InspectionProgress, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = TerminalStream()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "200")
+    with show_progress() as show:
+        show(message)
+        assert screen.getvalue() == f"\r\x1b[K{text}"
+    assert screen.getvalue().endswith("\r\x1b[K")

@@ -244,6 +244,7 @@ def test_interrupts_stop_a_run_or_detach_from_it(
             messages.extend(line for line in ("It begins.",) if line in text)
             return super().write(text)
 
+    handler = signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor(1) as executor, contextlib.redirect_stdout(Screen()) as screen:
         serving = executor.submit(serve)
         try:
@@ -252,6 +253,7 @@ def test_interrupts_stop_a_run_or_detach_from_it(
             returned.set()
         serving.result()
     assert server.commands == sent
+    assert signal.getsignal(signal.SIGINT) == handler
     announced = [text in screen.getvalue() for text in ("Stopping after the current step.", "Stopping now.")]
     assert announced == [bool(sent), len(sent) > 1]
     assert ("in the background" in capsys.readouterr().err) == (end is None)
