@@ -220,9 +220,10 @@ def _report_problems(problems: Iterable[Problem]) -> int:
 
 def _remove(name: str) -> int:
     """Remove a machine from the list. Returns an exit code."""
-    if not remove_host(_to_listed_name(name)):
+    listed_name = _to_listed_name(name)
+    if not remove_host(listed_name):
         return _report_problems([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
-    print_lines(f"Removed {name}.")
+    print_lines(f"Removed {Host(name=listed_name).title}.")
     return COMPLETED
 
 

@@ -143,7 +143,7 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
 
     previous = signal.signal(signal.SIGINT, handler)
     line = StatusLine(sys.stderr)
-    count_at_stop = 0  # number of interrupts when the search was stopped, or 0 before that
+    is_stopping = False
     printed = {row.number for row in folder.state().trials if row.ended}
     try:
         while True:
@@ -164,14 +164,14 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
                 return _EXIT_CODES[status]
             line.show(search_views.format_progress(requested, state))
             # Two interrupts between two polls detach, too, without stopping the search.
-            if interrupt_count > max(1, count_at_stop):
+            if interrupt_count > 1:
                 line.clear()
                 print_lines(
                     f"The search continues in the background: footplate search {quote(folder.name)}", to=sys.stderr
                 )
                 return INTERRUPTED
-            if interrupt_count and not count_at_stop:
-                count_at_stop = interrupt_count
+            if interrupt_count and not is_stopping:
+                is_stopping = True
                 stop_driver(folder)
                 print_lines("Pausing the trials. Press Ctrl+C again to detach from the search.", to=sys.stderr)
             time.sleep(_POLL_S)

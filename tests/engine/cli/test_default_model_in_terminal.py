@@ -72,10 +72,17 @@ def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.
     assert "Model: U-Net on EfficientNet-Lite0 (included weights), because" in capsys.readouterr().err
 
 
-def test_train_keeps_the_users_encoder(masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_keeps_the_users_encoder(
+    images: Path, masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     job, _ = job_for(str(masked), "--encoder", "resnet18")
     assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet18", True)
     assert "Model:" not in capsys.readouterr().err
+    assert job_for(str(images), "--encoder", "resnet18", "--recipe", "")[0].model.name == LITE
+
+
+def test_train_keeps_the_task_of_a_known_model(masked: Path) -> None:
+    assert job_for(str(masked), "--model", "mnist_cnn")[0].task == "classification"
 
 
 @pytest.mark.parametrize("arguments", [("--json",), ("--model", "mnist_cnn")])

@@ -43,6 +43,7 @@ def test_checked_machine_is_added_with_its_gpus(
     monkeypatch: pytest.MonkeyPatch, facts: NodeFacts | None, problems: list[Problem], code: int, gpus: list[int]
 ) -> None:
     def check(checked: Sequence[Host]) -> list[CheckedHost]:
+        assert [each.gpus for each in checked] == [None]
         return [CheckedHost(each, facts, 0.0, list(problems)) for each in checked]
 
     monkeypatch.setattr(host_checks, "check_hosts", check)
@@ -50,6 +51,7 @@ def test_checked_machine_is_added_with_its_gpus(
     assert [(each.name, each.destination, each.port) for each in hosts()] == [("node1", "anna@10.0.0.8", 30000)] * len(
         gpus
     )
+    assert run("add", "node1") == code
     assert [each.gpus for each in hosts()] == gpus
     assert run("add", "node1", "--no-check", "--folder", "~/env") == COMPLETED
     assert [each.folder for each in hosts()] == ["~/env"]
@@ -65,6 +67,10 @@ def test_list_is_empty_valid_or_damaged(capsys: pytest.CaptureFixture[str], sepa
     assert run("--json") == COMPLETED
     decoded = [msgspec.json.decode(line, type=Host) for line in capsys.readouterr().out.splitlines()]
     assert decoded == [Host(name="node1"), Host(name="node2", port=30000)]
+    assert run("add", ".", "--no-check") == COMPLETED
+    assert [each.name for each in hosts()] == ["node1", "node2", ""]
+    assert run("remove", ".") == COMPLETED
+    assert capsys.readouterr().out == "Added this machine, unchecked.\nRemoved this machine.\n"
     (separate_home / "hosts.toml").write_text("[[")
     assert [run(), run("check"), run("remove", "node1")] == [BAD_REQUEST] * 3
     assert capsys.readouterr().err.count("Correct or remove the file.") == 3
@@ -138,7 +144,8 @@ def test_listed_machines_are_checked(
 
     def check(machines: Sequence[Host], dataset: str) -> list[CheckedHost]:
         found.extend((each.name, dataset) for each in machines)
-        return [CheckedHost(each, FACTS, -0.5, []) for each in machines]
+        unknown = msgspec.structs.replace(FACTS, driver="", address="")
+        return [CheckedHost(each, FACTS if each.name == "node1" else unknown, -0.5, []) for each in machines]
 
     monkeypatch.setattr(host_checks, "check_hosts", check)
     monkeypatch.setattr(host_checks, "check_connections", lambda _checked: connections)
@@ -149,8 +156,9 @@ def test_listed_machines_are_checked(
     out, err = capsys.readouterr()
     lines: list[str] = []
     for name in checked:
+        driver, address = (", driver 580.1", "10.0.0.9") if name == "node1" else ("", "unknown")
         lines += [
-            f"{name}: 2 GPUs, driver 580.1; timm 1.0, torch 2.9; 5.0 GiB free; clock -0.5 s; address 10.0.0.9, port 29400",
+            f"{name}: 2 GPUs{driver}; timm 1.0, torch 2.9; 5.0 GiB free; clock -0.5 s; address {address}, port 29400",
             "  dataset: 3 files, 2.0 KiB, digest abcdefgh",
         ]
     if checked and not connections:

@@ -26,7 +26,8 @@ signal.pause()
 
 
 def test_run_here_takes_precedence_over_a_remote_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_host(Host(name="atlas"))
+    for name in ("atlas", "fe80::1"):
+        put_host(Host(name=name))
     here, there = write_run(8, name="atlas:mine"), write_run(8)
     followed: list[tuple[str, str]] = []
 
@@ -37,8 +38,9 @@ def test_run_here_takes_precedence_over_a_remote_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(remote, "follow", follow)
     assert watching.require_any_run("atlas:mine").path == here.path
     assert followed == []
-    assert watching.require_any_run("atlas:last").path == there.path
-    assert followed == [("atlas", "last")]
+    for name in ("atlas:last", "fe80::1:last"):
+        assert watching.require_any_run(name).path == there.path
+    assert followed == [("atlas", "last"), ("fe80::1", "last")]
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,23 @@ def test_resume_starts_the_changed_job(monkeypatch: pytest.MonkeyPatch, images: 
     run = write_run(8, "paused", dataset=str(images), model=str(model))
     (run.checkpoints / "last.pt").touch()
     refused = run_in_this_process(
-        "resume", run.run_id, "--epochs", "9", "--seed", "4", "--epohcs", "2", "--batch-size", "0"
+        *(
+            "resume",
+            run.run_id,
+            "--epochs",
+            "9",
+            "--seed",
+            "4",
+            "--epohcs",
+            "2",
+            "--batch-size",
+            "0",
+            "--strategy",
+            "ddp",
+        )
     )
     assert refused.code == BAD_REQUEST
-    for field in ("--epohcs", "--seed", "--batch-size", "--model"):
+    for field in ("--epohcs", "--seed", "--batch-size", "--model", "--strategy"):
         assert refused.err.count(f"footplate: {field}: ") == 1, refused.err
     other = write_run(8, "paused", dataset=str(images), options={"a": 1})
     options = run_in_this_process("resume", other.run_id, "--option", "b=2").err
