@@ -79,6 +79,7 @@ def test_train_keeps_the_users_encoder(
     assert (job.model.name, job.model.encoder, job.model.pretrained) == ("unet", "resnet18", True)
     assert "Model:" not in capsys.readouterr().err
     assert job_for(str(images), "--encoder", "resnet18", "--recipe", "")[0].model.name == LITE
+    assert "Model: EfficientNet-Lite0" in capsys.readouterr().err
 
 
 def test_train_keeps_the_task_of_a_known_model(masked: Path) -> None:
