@@ -127,7 +127,9 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows["theme"].editor.set_value("dark")
     assert theme.is_dark()
     assert [each.isChecked() for each in window.acts.schemes] == [False, False, True]
-    window.acts.light_theme.trigger()
+    for _ in range(2):  # a chosen theme stays chosen
+        window.acts.light_theme.trigger()
+        assert [each.isChecked() for each in window.acts.schemes] == [False, True, False]
     assert (rows["theme"].editor.value(), theme.is_dark()) == ("light", False)
     rows["text_percent"].editor.set_value(150)
     rows["text_percent"].commit()
