@@ -267,9 +267,10 @@ def test_readings_and_titles_reach_form_and_pages(open_window: OpenWindow, qtbot
     window = open_window()
     work, form = window.workspace, window.form
     work.hosts.stop()
-    work.hosts.local.snapshot.emit(
-        snapshot(gpu(0, memory_used_bytes=140 << 30), gpu(1), gpu(2, cuda_index=2, lost=True))
-    )
+    for used_gib in (41, 140):
+        first = gpu(0, memory_used_bytes=used_gib << 30)
+        work.hosts.local.snapshot.emit(snapshot(first, gpu(1), gpu(2, cuda_index=2, lost=True)))
+        assert (UUIDS[0] in form.environment.device_warnings) == (used_gib == 140)
     assert form.device_names()[UUIDS[0]] == "GPU 1"
     assert not any(problem.choices for problem in form.environment.device_warnings[UUIDS[0]])
     work.devices.set_selection(UUIDS[:1])
