@@ -261,6 +261,9 @@ def test_failed_inspection_removes_the_report(open_window: OpenWindow, qtbot: Qt
     window.inspector.start(window.form.job or create_sample_job())
     window.job_panel.folder_chosen.emit(None)
     assert not window.inspector.running
+    window.inspector.start(window.form.job or create_sample_job())
+    window.close()
+    assert not window.inspector.running
 
 
 def test_readings_and_titles_reach_form_and_pages(open_window: OpenWindow, qtbot: QtBot) -> None:

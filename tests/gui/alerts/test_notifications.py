@@ -75,6 +75,19 @@ def test_notification_rate_is_limited(watched: AlertsRecorder, desktop: Recordin
     assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "2 alerts"]
 
 
+@pytest.mark.parametrize("is_pausing", [False, True])
+def test_nothing_is_sent_after_the_end(
+    watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot, is_pausing: bool
+) -> None:
+    source = notices(watched, desktop, pause_ms=50)
+    if is_pausing:
+        with qtbot.waitSignal(desktop.sent):
+            watched.feed(gpu(0, xids=(Xid(START, 79),)))
+    with qtbot.assertNotEmitted(desktop.sent, wait=100):
+        watched.feed(gpu(0), gpu(1, xids=(Xid(START, 13),)))
+        source.close_work()
+
+
 def test_ended_alert_is_not_sent(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop, pause_ms=50)
     with qtbot.waitSignal(desktop.sent):
