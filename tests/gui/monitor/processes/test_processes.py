@@ -109,6 +109,7 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
         make_process(701, ancestors=(700, 9, 1), started=NOW - 7200),
         make_process(702, ancestors=(700, 9, 1)),
         make_process(703, ancestors=(702, 700, 9, 1)),
+        make_process(704, ancestors=(703, 702, 700, 9, 1)),
     )
     launched = (make_process(811, ancestors=(810, 1)), make_process(812, ancestors=(810, 1)))
     parent, child = make_process(900, ancestors=(1,), name="launcher"), make_process(901, ancestors=(900, 1))
@@ -118,9 +119,10 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
     lines = process_rows("", sample, [RUN], {810: "torchrun"}.get)
     titles = {line.key: line.title for line in lines}
     assert {line.pid: titles.get(line.parent or ()) for line in lines if not line.group} == {
-        701: "Run flowers (3)",
-        702: "Run flowers (3)",
+        701: "Run flowers (4)",
+        702: "Run flowers (4)",
         703: "python3",
+        704: "python3",
         811: "torchrun (2)",
         812: "torchrun (2)",
         900: None,
@@ -129,9 +131,9 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
         950: None,
     }
     (run,) = [line for line in lines if line.group and line.run is not None]
-    assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 3 * GIB, 120.0, 300.0)
+    assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 4 * GIB, 160.0, 400.0)
     assert (run.user, run.mine, run.running_s) == (current_user(), True, 7200)
-    assert (run.host_memory_bytes, run.kind) == (6 * GIB, "compute")
+    assert (run.host_memory_bytes, run.kind) == (8 * GIB, "compute")
 
 
 def test_run_sm_percent_is_mean_over_gpus() -> None:
@@ -221,8 +223,13 @@ def test_sharing_names_each_user_once() -> None:
         make_gpu(0, uuid=UUIDS[0], processes=(others[0], others[2])),
         make_gpu(1, uuid=UUIDS[1], processes=others),
     )
-    sentence = describe_sharing(process_rows("", sample, [RUN], lambda pid: None), [RUN])
-    assert sentence == "GPU 0, 1, held by run flowers, are also used by alice, bob and carol."
+    for devices, text in (
+        (RUN.devices, "GPU 0, 1, held by run flowers, are"),
+        (UUIDS[1:2], "GPU 1, held by run flowers, is"),
+    ):
+        run = replace(RUN, devices=devices)
+        sentence = describe_sharing(process_rows("", sample, [run], lambda pid: None), [run])
+        assert sentence == f"{text} also used by alice, bob and carol."
     assert describe_sharing(process_rows("", sample, [], lambda pid: None), [replace(RUN, end=NOW)]) == ""
 
 
@@ -246,12 +253,13 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
     every = list_rows(view)
     assert "3 processes" in join_visible_texts(view)
     for text, pids in (
-        ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("nothing of it", [])
+        ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("serve flowers", [])
     ):  # fmt: skip
         view.filter.setText(text)
         found = [view.rows.line(index) for index in every_index(view)]
         assert [str(line.pid) for line in found if line is not None and not line.group] == pids
         assert f"{len(pids)} of 3 processes" in join_visible_texts(view)
+        assert view.tree.isVisible() == bool(pids)
     assert "No matching processes" in join_visible_texts(view)
     view.filter.clear()
     assert sorted(list_rows(view)) == sorted(every)
