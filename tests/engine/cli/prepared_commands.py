@@ -80,7 +80,7 @@ READ = DatasetReport(
     mask_values=tuple(MaskValue(str(n), 0.03125 * n, 40 + n, f"class {n}" if n else None) for n in range(26)),
     samples=(
         Sample("a.png", "train", label="ash"), Sample("b.png", "train", labels=("ash", "birch")), Sample("c", "val", labels=()),
-        Sample("d.png", "train", boxes=BOXES), Sample("e.png", "val", boxes=()), Sample("f.png", "val", problem="It is torn."),
+        Sample("d.png", "train", boxes=BOXES), Sample("e.png", "val", boxes=()), Sample("e2.png", "val", boxes=BOXES[:1]), Sample("f.png", "val", problem="It is torn."),
         Sample("g.png", "val", pixels={"ash": 600, "": 200, "birch": 100, "c": 50, "d": 30, "e": 20}),
     ),
     problems=(Problem("dataset", "One class is rare.", "Add images.", severity="warning"),),

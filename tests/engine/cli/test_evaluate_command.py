@@ -33,6 +33,7 @@ def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], TrainedRu
     assert (evaluation.split, evaluation.samples) == ("test", 9)
     assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
     assert "Skipping test/red/=broken.png" in answer.err
+    assert "\nSkipped 1 file that can't be read.\n" in answer.out
     assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f}% ", answer.out, re.MULTILINE)
     assert answer.out.rstrip().endswith(f"Saved in {saved.folder}.")
     with table.open(newline="") as stream:

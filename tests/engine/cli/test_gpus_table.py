@@ -53,6 +53,12 @@ def test_table_fits_any_width(width: int) -> None:
     assert "GiB" in row_of(lines, "0 ")
 
 
+def test_narrow_table_has_three_columns_and_the_facts() -> None:
+    lines = table(machine(full_gpu(0)), 22, details=True)
+    assert len(row_of(lines, "GPU").split()) == 3
+    assert any(line.startswith("  Utilization") for line in lines)
+
+
 def test_table_width_is_constant() -> None:
     full = busy_gpu(0, utilization_percent=100.0, memory_used_bytes=140 * GIB, power_w=700.0, sm_clock_mhz=1980.0)
     idle = busy_gpu(0, utilization_percent=0.0, memory_used_bytes=0, power_w=9.0, sm_clock_mhz=210.0)
