@@ -188,7 +188,6 @@ class RunControl(QObject):
         self._starting_job = None
         if self._launcher.is_closing or not self._panel.on_start_failed(problems):
             self._context.show_message(" ".join(map(str, problems)))
-        self.show_status()
 
     def _pause_or_resume(self) -> None:
         """Resume the open run if it has ended early, otherwise pause it."""
