@@ -158,6 +158,8 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: AlertsRecorder
     qtbot.keyClick(line, Qt.Key.Key_Return)
     assert line.property("severity") == "error"
     assert line.accessibleDescription() in join_visible_texts(editors)
+    lasts = editors.lasts.line
+    assert (lasts.property("severity") or "", lasts.accessibleDescription()) == ("", "")
     assert watched.alerts.rules == DEFAULTS
     watched.set("xid", on=False)  # a change of another rule keeps typed text
     assert line.text() == "hot"

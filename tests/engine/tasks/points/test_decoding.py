@@ -556,6 +556,7 @@ def test_scans_are_recognized_by_plausible_points(tmp_path: Path) -> None:
     for column, value, expected in (
         (0, 9_999, True),
         (2, 10_001, False),
+        (1, -10_001, False),
         (3, 10_001, True),
         (3, np.inf, False),
         (1, np.nan, False),
