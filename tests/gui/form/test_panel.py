@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from engine.runs.folder import RunFolder
 from engine.runs.resume import CHANGEABLE
 from gui.form.panel import JobPanel
@@ -83,6 +83,9 @@ def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder)
     panel.form.set_queued_runs({"cpu": (QueuedRun("night shift"),)})
     assert panel.submit_bar.queue.isVisible()
     assert panel.submit_bar.train.text() == "Resume"
+    panel.apply(Choice("Use another seed", {"seed": 7}))  # a locked field is set in the user's form
+    assert not panel.banner.isVisible()
+    assert panel.form.field_value("seed") == 7
 
 
 def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
