@@ -630,10 +630,10 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
     write_ply(tmp_path / "bare/a.ply", make_scene(0, 40)[0])
     write_table(tmp_path / "guessed/a.txt", *make_scene(0, 40))
     write_table(tmp_path / "xyz/a.xyz", *make_scene(0, 40))
-    confidence = {
-        name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed", "xyz")
-    }
-    assert confidence == {
+    (tmp_path / "bare/march.txt").write_text("Recorded in March\n")
+    detections = {name: FORMAT.detect(Tree(str(tmp_path / name)))[0] for name in ("ply", "bare", "guessed", "xyz")}
+    assert detections["bare"].evidence == ("1 file of points (PLY)",)
+    assert {name: found.confidence for name, found in detections.items()} == {
         "ply": Confidence.CERTAIN,
         "bare": Confidence.LIKELY,
         "guessed": Confidence.WEAK,
