@@ -30,6 +30,7 @@ from engine.runs.notes import change_notes
 from engine.system.plain_text import escape
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
+from tests.engine.cli.terminal import TerminalStream
 from tests.gui.sources.written_runs import write_run
 
 pytestmark = pytest.mark.attacks
@@ -121,13 +122,8 @@ def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
     assert_names_are_escaped(out.getvalue(), 7)
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_moving_line_escapes_control_characters() -> None:
-    terminal = Terminal()
+    terminal = TerminalStream()
     StatusLine(terminal).show(EVIL)
     allowed = "\r\x1b[K"
     assert terminal.getvalue().startswith(allowed)

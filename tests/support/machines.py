@@ -19,6 +19,7 @@ import psutil
 
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder
+from tests.support.scripts import write_script
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -354,14 +355,9 @@ class Machines:
         )
         names = [f"{self.address(name)} {name}\n" for name in self.names]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
-        _script(folder / "ssh", f'exec /usr/bin/ssh -F {self.folder}/config "$@"')
-        _script(folder / "footplate", f'exec {sys.executable} {ROOT}/footplate.py "$@"')
-        _script(folder / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
-
-
-def _script(path: Path, command: str) -> None:
-    path.write_text(f"#!/bin/sh\n{command}\n")
-    path.chmod(0o755)
+        write_script(folder / "ssh", f'exec /usr/bin/ssh -F {self.folder}/config "$@"')
+        write_script(folder / "footplate", f'exec {sys.executable} {ROOT}/footplate.py "$@"')
+        write_script(folder / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
 
 
 def measure_step_s(run: RunFolder, warm: int) -> float:

@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Generator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ import pytest
 from engine.checks.machine_findings import Finding
 from engine.checks.torch_support import TorchBuild
 from engine.cli import children, doctor, listing, train
+from engine.contract.advice import Advice, Candidate
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import (
     DatasetReport,
@@ -66,6 +68,14 @@ MACHINE = machine(
     ),
     foreign_pids=True,
 )
+ADVICE = Advice(
+    table=tuple(
+        Candidate(name="DDP", strategy="ddp", devices=("cpu", "cpu"), changes=each, low=8.0, high=9.0)
+        for each in ({"strategy": "ddp", "accumulation": 2}, {})
+    ),
+    fits=True, sentence="So it is.", considered=7, ended_by="settled", confidence=0.95, took_s=4.0,
+    measured_at=datetime(2024, 1, 1, 12, 30).timestamp(), hardware=("CPU",), versions={},
+)  # fmt: skip
 FACTS = {
     "torch": "2.15.0", "built_for_cuda": "13.2", "cuda": True, "devices": ["H200", "B200"], "nccl": False, "gloo": True,
     "sum": 2.0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,13 @@ import msgspec
 import pytest
 
 from engine.cli import children, train
-from engine.contract.advice import Advice, Candidate
 from engine.contract.job import Job, load_job
 from engine.runs.folder import list_runs
 from engine.system import paths
+from tests.engine.cli.prepared_commands import ADVICE
 from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
-
-ADVICE = Advice(
-    table=tuple(
-        Candidate(name="DDP", strategy="ddp", devices=("cpu", "cpu"), changes=each, low=8.0, high=9.0)
-        for each in ({"strategy": "ddp", "accumulation": 2}, {})
-    ),
-    fits=True, sentence="So it is.", considered=7, ended_by="settled", confidence=0.95, took_s=4.0,
-    measured_at=datetime(2024, 1, 1, 12, 30).timestamp(), hardware=("CPU",), versions={},
-)  # fmt: skip
 
 
 def test_advise_reports_all_problems_but_the_strategy() -> None:

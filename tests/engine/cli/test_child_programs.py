@@ -11,25 +11,20 @@ import pytest
 
 from engine.cli import children
 from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError
-from engine.contract.advice import Advice, AdviceRequest, FinderRequest
+from engine.contract.advice import AdviceRequest, FinderRequest
 from engine.contract.dataset import InspectionProgress
 from engine.contract.job import Job
 from engine.contract.messages import Done
-from tests.engine.cli.prepared_commands import READ
+from tests.engine.cli.prepared_commands import ADVICE, READ
 from tests.engine.cli.terminal import TerminalStream, run_in_this_process
+from tests.support.scripts import write_script
 
-STOPPED = Advice(
-    table=(), fits=False, sentence="", considered=0, ended_by="stopped", confidence=0.0, took_s=1.0, measured_at=0.0,
-    hardware=(), versions={},
-)  # fmt: skip
 PROGRESS = """echo '{"type":"progress","fraction":0.5,"what":"Measuring"}'"""
 
 
 def replace_python(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    file = folder / "python"
-    file.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
-    file.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(file))
+    write_script(folder / "python", f"cat > /dev/null\n{script}")
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
 
 
 class Keyboard(TerminalStream):
@@ -63,14 +58,14 @@ def test_first_ctrl_c_ends_only_the_trials_of_advice(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    answer = msgspec.json.encode(Done(STOPPED)).decode()
+    answer = msgspec.json.encode(Done(ADVICE)).decode()
     at_term = f"trap 'exit 0' TERM; {PROGRESS}" if presses == 2 else f"echo '{answer}'; exit 0"
     waiting = "while :; do sleep 0.02; done" if presses else "at_term"
     replace_python(monkeypatch, tmp_path, f"at_term() {{\n{at_term}\n}}\ntrap at_term TERM\n{PROGRESS}\n{waiting}")
     monkeypatch.setattr(sys, "stderr", Keyboard(presses))
     handler = signal.getsignal(signal.SIGINT)
     if is_answered:
-        assert children.run_in_child(request_) == STOPPED
+        assert children.run_in_child(request_) == ADVICE
     else:
         with pytest.raises(KeyboardInterrupt):
             children.run_in_child(request_)

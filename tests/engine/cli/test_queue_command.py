@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from engine.cli import main
@@ -103,11 +102,9 @@ def test_queue_reports_a_run_that_has_left(
 
 def test_queue_remove_stops_the_run(enqueue: Enqueue, run_command: RunCommand) -> None:
     enqueue("first")
-    run = supervise_here(enqueue("second"))
+    run = enqueue("second")
     server = LocalServer(run.path, [])
-    supervisor = run.supervisor()
-    assert supervisor is not None
-    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+    supervise_here(run, endpoint=server.server.endpoint.text)
 
     def serve() -> None:
         try:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import pytest
 
 from engine.cli import resume, watching
@@ -100,28 +99,14 @@ def test_resume_starts_the_changed_job(monkeypatch: pytest.MonkeyPatch, images: 
     model.write_text("def build_model(classes): ...")
     run = write_run(8, "paused", dataset=str(images), model=str(model))
     (run.checkpoints / "last.pt").touch()
-    refused = run_in_this_process(
-        *(
-            "resume",
-            run.run_id,
-            "--epochs",
-            "9",
-            "--seed",
-            "4",
-            "--epohcs",
-            "2",
-            "--batch-size",
-            "0",
-            "--strategy",
-            "ddp",
-        )
-    )
+    flags = ("--epochs", "9", "--seed", "4", "--epohcs", "2", "--batch-size", "0", "--strategy", "ddp")
+    refused = run_in_this_process("resume", run.run_id, *flags)
     assert refused.code == BAD_REQUEST
     for field in ("--epohcs", "--seed", "--batch-size", "--model", "--strategy"):
         assert refused.err.count(f"footplate: {field}: ") == 1, refused.err
     other = write_run(8, "paused", dataset=str(images), options={"a": 1})
     options = run_in_this_process("resume", other.run_id, "--option", "b=2").err
-    assert [f"footplate: --option {name}: " in options for name in "ab"] == [True, True], "those of the run are kept"
+    assert all(f"footplate: --option {name}: " in options for name in "ab"), "those of the run are kept"
     assert started == []
     flags = ("--epochs", "9", "--trust-model-file", "--detach")
     answer = run_in_this_process("resume", run.run_id, *flags)
@@ -143,11 +128,9 @@ def run_with_supervisor(command: str, sent: Sequence[Command], events: Sequence[
     The supervisor waits until it has received as many commands as `sent`, and then sends `events`. Returns the id of
     the run and the output of the command.
     """
-    run = supervise_here(create_run(Job()))
+    run = create_run(Job())
     server = LocalServer(run.path, [PhaseChanged(phase="training")])
-    supervisor = run.supervisor()
-    assert supervisor is not None
-    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+    supervise_here(run, endpoint=server.server.endpoint.text)
     has_returned = threading.Event()
 
     def serve() -> None:
@@ -232,11 +215,9 @@ def test_interrupts_stop_a_run_or_detach_from_it(
     code: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = supervise_here(create_run(Job()))
+    run = create_run(Job())
     server = LocalServer(run.path, [Warned(code="x", message="It begins.")])
-    supervisor = run.supervisor()
-    assert supervisor is not None
-    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+    supervise_here(run, endpoint=server.server.endpoint.text)
     returned, messages = threading.Event(), list[str]()
 
     def serve() -> None:

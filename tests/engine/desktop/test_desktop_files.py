@@ -12,6 +12,7 @@ import pytest
 
 from engine.cli.desktop import ICON_SIZES, create_desktop_files, data_folder, install, quote_exec, remove
 from engine.cli.main import main
+from tests.support.scripts import write_script
 
 ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
 """Path with all characters that are special in the Exec key of a desktop entry."""
@@ -82,11 +83,9 @@ def test_install_leaves_read_only_data_folder_unchanged(
 
 
 def test_desktop_tools_update_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
     for name in ("update-mime-database", "update-desktop-database"):
-        tool = tmp_path / "bin" / name
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(f'#!/bin/sh\necho {name} "$1" $(/bin/ls "$1" | /usr/bin/wc -l) >> {tmp_path}/log\n')
-        tool.chmod(0o700)
+        write_script(tmp_path / "bin" / name, f'echo {name} "$1" $(/bin/ls "$1" | /usr/bin/wc -l) >> {tmp_path}/log')
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     data = tmp_path / "data"
     data.mkdir()

@@ -5,6 +5,7 @@ import pytest
 from engine.machines.slurm import requeue
 from engine.runs.folder import RunFolder
 from engine.runs.slurm_job import read_slurm
+from tests.support.scripts import write_script
 
 
 @pytest.mark.parametrize(
@@ -15,9 +16,7 @@ from engine.runs.slurm_job import read_slurm
 def test_requeued_job_is_recorded_as_pending(
     script: str, is_requeued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/arguments\n{script}\n')
-    scontrol.chmod(0o755)
+    write_script(tmp_path / "scontrol", f'echo "$*" > {tmp_path}/arguments\n{script}')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     run = RunFolder(tmp_path)
     assert requeue(run, "7") is is_requeued

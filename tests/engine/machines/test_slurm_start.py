@@ -20,6 +20,7 @@ from engine.system import stdio
 from tests.engine.checks.machines import gpu, machine
 from tests.gui.sources.written_runs import list_run_events, write
 from tests.support.images import write_noise
+from tests.support.scripts import write_script
 
 
 @pytest.fixture
@@ -38,13 +39,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
     signal.signal(signal.SIGUSR1, handler)
 
 
-def write_command(path: Path, script: str) -> None:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o700)
-
-
 def test_run_gets_the_devices_of_all_nodes_of_the_job(run: RunFolder, tmp_path: Path) -> None:
-    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\nn3\\n'")
+    write_script(tmp_path / "scontrol", "printf 'n1\\nn2\\nn3\\n'")
     assert slurm.supervise_slurm(run.path) == 0
     job = run.job()
     assert job is not None
@@ -55,7 +51,7 @@ def test_run_gets_the_devices_of_all_nodes_of_the_job(run: RunFolder, tmp_path: 
 
 
 def test_run_without_nodes_fails_with_a_reason(run: RunFolder, tmp_path: Path) -> None:
-    write_command(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    write_script(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert slurm.supervise_slurm(run.path) == 1
     state, last = read_slurm(run.path), run.last_event()
     assert state is not None
@@ -91,7 +87,7 @@ def test_only_a_run_paused_by_slurm_is_requeued(
         return 0
 
     monkeypatch.setattr(slurm, "supervise", supervise)
-    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
+    write_script(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
     assert slurm.supervise_slurm(run.path) == 0
     found = read_slurm(run.path)
     assert found is not None
@@ -112,8 +108,8 @@ def test_run_gets_the_gpus_of_all_nodes(run: RunFolder, tmp_path: Path, monkeypa
         gpu(3, uuid="GPU-lost", cuda_index=2, lost=True),
     )
     (tmp_path / "state").write_bytes(ENCODE.encode(machine(gpus[1])))
-    write_command(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
-    write_command(tmp_path / "srun", f"exec cat {tmp_path}/state")
+    write_script(tmp_path / "scontrol", "printf 'n1\\nn2\\n'")
+    write_script(tmp_path / "srun", f"exec cat {tmp_path}/state")
     monkeypatch.setattr(slurm, "snapshot", lambda: machine(*gpus))
     monkeypatch.setattr(slurm, "job_problems", lambda *_: [])
     job = Job.from_fields(strategy="ddp", devices=("GPU-x",))

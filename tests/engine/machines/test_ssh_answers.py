@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from engine.machines.install import FOLDER, InstallFailed, install
 from engine.runs.folder import create_run
 from tests.engine.checks.machines import gpu, machine
 from tests.support.clock import Clock
+from tests.support.scripts import write_script
 
 SetSsh = Callable[[str], None]
 
@@ -40,12 +42,7 @@ def set_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetSsh:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     (tmp_path / "bin").mkdir()
 
-    def write(script: str) -> None:
-        file = tmp_path / "bin/ssh"
-        file.write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o700)
-
-    return write
+    return partial(write_script, tmp_path / "bin/ssh")
 
 
 @pytest.mark.parametrize(

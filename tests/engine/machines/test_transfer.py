@@ -29,6 +29,7 @@ from engine.processes import group as groups
 from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder
 from engine.system import paths
+from tests.support.scripts import write_script
 from tests.support.waiting import wait_until
 
 SERVE = """
@@ -178,16 +179,16 @@ def test_sent_file_arrives_and_equal_file_is_linked(pair: Pair, tmp_path: Path) 
 def test_file_that_shrinks_meanwhile_is_not_kept(tmp_path: Path) -> None:
     source, target = tmp_path / "last.pt", tmp_path / "copies" / "last.pt"
     source.write_bytes(b"weights!" * (1 << 18))
-    (answers, asked), (received, sent) = os.pipe(), os.pipe()
-    with source.open("rb") as stream, ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(Channel(answers, sent).send, stream, RunFile(path="last.pt"))
-        receiver = Channel(received, asked)
+    descriptors = (answer_reader, answer_writer, file_reader, file_writer) = (*os.pipe(), *os.pipe())
+    with source.open("rb") as stream, ThreadPoolExecutor(1) as executor:
+        sending = executor.submit(Channel(answer_reader, file_writer).send, stream, RunFile(path="last.pt"))
+        receiver = Channel(file_reader, answer_writer)
         offer = receiver.read()
         os.truncate(source, 1 << 20)
         assert receiver.receive(offer, target) is None
         assert sending.result() == ""
     assert os.listdir(target.parent) == []
-    for descriptor in (answers, asked, received, sent):
+    for descriptor in descriptors:
         os.close(descriptor)
 
 
@@ -292,9 +293,7 @@ def test_only_silence_of_other_end_counts(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("started", "slow"), [("", "login shell"), ('echo \'{"type":"shell"}\';', "Python")])
 def test_slow_start_names_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str, slow: str) -> None:
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/bin/sh\n{started} exec sleep 60\n")
-    ssh.chmod(0o755)
+    write_script(tmp_path / "ssh", f"{started} exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(links, "START_S", 0.3)
     connected = ConnectedLink(tmp_path, links.remote_command(Host(name="node1"), "node"))
@@ -308,8 +307,7 @@ def test_slow_start_names_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     footplate = tmp_path / "bin" / "footplate"
     footplate.parent.mkdir()
-    footplate.write_text('#!/bin/sh\necho "{\\"type\\":\\"node_failed\\",\\"cause\\":\\"$1 $NCCL_DEBUG\\"}"\n')
-    footplate.chmod(0o755)
+    write_script(footplate, 'echo "{\\"type\\":\\"node_failed\\",\\"cause\\":\\"$1 $NCCL_DEBUG\\"}"')
     host = Host(name="node1", folder=str(tmp_path), environment=("NCCL_DEBUG=a b",))
     arguments = links.remote_command(host, "node")
     line = " ".join(arguments[arguments.index("node1") + 1 :])  # as ssh passes it to the login shell

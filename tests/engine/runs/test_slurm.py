@@ -21,6 +21,7 @@ from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
 from engine.system import paths
 from engine.system.slurm import SlurmFailed, run_slurm
+from tests.support.scripts import write_script
 
 SQUEUE = """\
 5|RUNNING|None|2026-11-24T20:31:10|low|4294901756
@@ -146,9 +147,8 @@ def test_failed_command_is_explained(
 ) -> None:
     code, errors = failure
     for name in ("ssh", "squeue"):
-        script = tmp_path / name
-        script.write_text(f"#!/bin/sh\nprintf '{errors}' >&2\nexit {code if (name == 'ssh') == bool(host) else 0}\n")
-        script.chmod(0o755)
+        exit_code = code if (name == "ssh") == bool(host) else 0
+        write_script(tmp_path / name, f"printf '{errors}' >&2\nexit {exit_code}")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(SlurmFailed) as raised:
         run_slurm(host, "squeue")
@@ -156,8 +156,7 @@ def test_failed_command_is_explained(
 
 
 def test_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
-    (tmp_path / "squeue").chmod(0o755)
+    write_script(tmp_path / "squeue", "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("engine.system.slurm.ANSWER_S", 0.6)
     with pytest.raises(SlurmFailed, match=r"squeue has not answered for 1 s\."):
@@ -169,9 +168,8 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
 ) -> None:
     called = tmp_path / "called"
     (tmp_path / "bin").mkdir()
-    ssh = tmp_path / "bin/ssh"
-    ssh.write_text(f"#!/bin/sh\ntouch {called}\necho $* >> {called}\necho Please wait\necho '12;main'\n")
-    ssh.chmod(0o755)
+    script = f"touch {called}\necho $* >> {called}\necho Please wait\necho '12;main'"
+    write_script(tmp_path / "bin/ssh", script)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
     run = _run(job, state="RUNNING", host="login")
     refresh_slurm_states([run])

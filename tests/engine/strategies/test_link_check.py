@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from engine.contract.job import Job
 from engine.strategies import link_check
 from engine.strategies.base import StrategyError
 from engine.strategies.collectives import Collectives
 from engine.strategies.link_check import check_links, explain_failure, pair_ranks
+from tests.support.process_groups import use_fake_group
 from tests.support.specs import make_worker_spec
 
 
@@ -109,9 +109,6 @@ def test_exchange_is_an_error_unless_data_arrives(
         monkeypatch.setattr(dist, "batch_isend_irecv", complete_or_fail)
     if error is StrategyError:
         text = rf"GPU 0 \(GPU-a\) and GPU 1 \(GPU-b\) of the run can't exchange data: {text}"
-    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
-    try:
-        with pytest.raises(error, match=text) if error is not None else nullcontext():
-            check_links(spec, torch.device("cpu"), OtherRankSawNothing())
-    finally:
-        dist.destroy_process_group()
+    expectation = pytest.raises(error, match=text) if error is not None else nullcontext()
+    with use_fake_group(rank=1, world_size=2), expectation:
+        check_links(spec, torch.device("cpu"), OtherRankSawNothing())

@@ -15,7 +15,6 @@ import torchvision
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES, gradients, rank_times, sharding
@@ -25,6 +24,7 @@ from engine.strategies.layer_split import find_layer_pairs, shard_layer_pairs
 from engine.strategies.rank_times import HostTimer
 from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks, time_collectives
 from engine.torch_compat import reduce_unused_parameters
+from tests.support.process_groups import use_fake_group
 from tests.support.specs import make_worker_spec
 
 
@@ -115,12 +115,11 @@ def test_collectives_run_on_buckets_of_one_type(mesh: DeviceMesh, monkeypatch: p
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # about names of torch's collectives
 @pytest.mark.parametrize("shape", [(4,), (2, 2)])
 def test_collectives_of_shards_are_timed(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
-    """Count the collectives, with a clock that advances by a second at each reading."""
+    """Count the collectives by a clock that advances by one second at each reading."""
     seconds = itertools.count()
     for module in (sharding, rank_times):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    try:
+    with use_fake_group(rank=0, world_size=4):
         model = nn.Linear(4, 4)
         names = ("replicate", "shard")[-len(shape) :]
         group, timer = fully_shard(model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names)), HostTimer()
@@ -128,8 +127,6 @@ def test_collectives_of_shards_are_timed(monkeypatch: pytest.MonkeyPatch, shape:
         timer.start()
         model(torch.ones(2, 4)).sum().backward()
         assert timer.stop().blocked_s == (1.0,) * (1 + len(shape))
-    finally:
-        dist.destroy_process_group()
 
 
 def test_sum_over_batch_counts_each_tensor_parallel_group_once(mesh: DeviceMesh) -> None:

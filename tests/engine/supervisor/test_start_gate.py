@@ -44,6 +44,7 @@ from engine.supervisor.start_gate import StartGate
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images
 from tests.support.clock import Clock
+from tests.support.scripts import write_script
 from tests.support.waiting import wait_until
 
 CPU = Cpu(name="", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
@@ -238,8 +239,7 @@ def test_gate_fails_if_weights_cannot_be_downloaded(
 ) -> None:
     program = tmp_path / "python"
     if script:
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
+        write_script(program, script)
     monkeypatch.setattr(sys, "executable", str(program))
     job = Job.from_fields(model="timm:test_resnet", pretrained=True)
     failure = step_gate(job).failure

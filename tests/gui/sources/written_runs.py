@@ -64,13 +64,13 @@ def append_events(run: RunFolder, *events: AnyEvent) -> None:
     write(run.events_file, events, last.n + 1 if last is not None else 1)
 
 
-def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
+def supervise_here(run: RunFolder, execution: int = 1, endpoint: str = "unix:/nowhere") -> RunFolder:
     """Register this process as the supervisor of `run` in its execution number `execution`, and return `run`.
 
     The run then counts as active.
     """
     pid = os.getpid()
-    file = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere", execution=execution)
+    file = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint=endpoint, execution=execution)
     run.write_supervisor(file)
     return run
 

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, fx, nn
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchvision import models
 
 from engine.contract.job import Job
@@ -37,6 +35,7 @@ from engine.strategies.pipelining.stage_costs import (
     measure_update_s,
     select_split_points,
 )
+from tests.support.process_groups import use_fake_group
 
 CPU = torch.device("cpu")
 
@@ -304,11 +303,8 @@ def test_seconds_per_byte_are_those_of_the_fastest_transfer(monkeypatch: pytest.
     """Time transfers to another rank that is only simulated: 8, 2 and 4 s."""
     times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
     monkeypatch.setattr(stage_costs.time, "perf_counter", lambda: next(times))
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
+    with use_fake_group(rank=0, world_size=2):
         assert measure_seconds_per_byte(None, CPU) == 2.0 / TRANSFER_BYTES
-    finally:
-        dist.destroy_process_group()
 
 
 _RANK = """

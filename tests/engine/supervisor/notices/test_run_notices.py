@@ -37,6 +37,7 @@ from engine.supervisor.notices import desktop
 from engine.supervisor.notices.run_notices import STALL_S, RunNotifier
 from engine.supervisor.notices.sending import TermHandler, send
 from tests.engine.supervisor.supervised import ROOT, Start, has_exited
+from tests.support.scripts import write_script
 from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = 'printf "%s: %s / %s\\n" "$FOOTPLATE_NOTICE" "$FOOTPLATE_TITLE" "$FOOTPLATE_TEXT" >> "$FOOTPLATE_FOLDER/sent"'
@@ -294,8 +295,7 @@ def test_notice_that_cannot_be_sent_is_logged_once(
 ) -> None:
     program = tmp_path / "python"
     if is_found:
-        program.write_text("#!/bin/sh\ncat > /dev/null\nexit 3\n")
-        program.chmod(0o755)
+        write_script(program, "cat > /dev/null\nexit 3")
     monkeypatch.setattr(sys, "executable", str(program))
     run = start_sending()
     for attempt in (1, 2):
