@@ -114,7 +114,7 @@ def _compose_data_section(model: TrainedModel, planned: Planned | None) -> str:
     if planned is not None:
         lines.append(
             f"{counted(planned.train_images, 'sample')} for training and {planned.val_images:,} for validation, with "
-            f"{model.channels} channel{'s' if model.channels > 1 else ''}."
+            f"{counted(model.channels, 'channel')}."
         )
     if model.classes:
         lines.append(f"Classes: {escape(', '.join(model.classes))}.")

@@ -97,10 +97,7 @@ def test_planner_reports_progress_then_split() -> None:
     fractions = [message.fraction for message in progress if isinstance(message, Progress)]
     assert fractions == sorted(fractions)
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
-    assert [message.what for message in (progress[0], progress[-1])] == [
-        "Starting the measurement",
-        "Measuring on the CPU",
-    ]
+    assert (progress[0].what, progress[-1].what) == ("Starting the measurement", "Measuring on the CPU")
     assert isinstance(last, Done)
     split = last.answer
     assert split.chosen
@@ -115,7 +112,8 @@ def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
             write_image(tmp_path / split / name / "a.png")
-    split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32, pretrained=True)  # without its weights
+    # The measurement doesn't load pretrained weights.
+    split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32, pretrained=True)
     assert sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3
 
 

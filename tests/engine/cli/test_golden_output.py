@@ -214,14 +214,8 @@ def make_runs() -> None:
     trees = write_run(8, name="trees")
     change_notes(trees.path, tags=("paper", "v2"), favorite=True)
     write_run(
-        12,
-        "failed",
-        name="flowers",
-        cause="a fault",
-        model="/models/resnet50.py",
-        devices=("cpu", "cpu"),
-        strategy="ddp",
-    )
+        12, "failed", name="flowers", cause="a fault", model="/models/resnet50.py", devices=("cpu", "cpu"), strategy="ddp",
+    )  # fmt: skip
 
 
 def make_hosts() -> None:

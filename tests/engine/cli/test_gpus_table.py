@@ -88,7 +88,7 @@ def test_table_drops_columns_without_values() -> None:
         (0, 80 * GIB, " 0.0 / 80.0 GiB"),
     ],
 )
-def test_memory_has_its_known_parts(used: int | None, total: int | None, text: str | None) -> None:
+def test_memory_text_has_the_known_values(used: int | None, total: int | None, text: str | None) -> None:
     assert format_gib(used, total) == text
 
 

@@ -25,21 +25,21 @@ signal.pause()
 """
 
 
-def test_run_here_takes_precedence_over_a_remote_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_run_takes_precedence_over_a_remote_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("atlas", "fe80::1"):
         put_host(Host(name=name))
-    here, there = write_run(8, name="atlas:mine"), write_run(8)
+    local, remote_copy = write_run(8, name="atlas:mine"), write_run(8)
     followed: list[tuple[str, str]] = []
 
     def follow(machine: Host, name: str) -> RunFolder:
         followed.append((machine.name, name))
-        return there
+        return remote_copy
 
     monkeypatch.setattr(remote, "follow", follow)
-    assert watching.require_any_run("atlas:mine").path == here.path
+    assert watching.require_any_run("atlas:mine").path == local.path
     assert followed == []
     for name in ("atlas:last", "fe80::1:last"):
-        assert watching.require_any_run(name).path == there.path
+        assert watching.require_any_run(name).path == remote_copy.path
     assert followed == [("atlas", "last"), ("fe80::1", "last")]
 
 

@@ -15,7 +15,7 @@ from engine.runs.slurm_job import SCRIPT, SlurmJob, write_slurm
 from engine.system.slurm import SlurmFailed
 from tests.engine.cli.terminal import run_in_this_process
 
-OWN = "#!/bin/bash\nexec footplate node --slurm .\n"
+CUSTOM_SCRIPT = "#!/bin/bash\nexec footplate node --slurm .\n"
 
 
 def test_submit_reports_the_new_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_submit_reports_the_new_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ((job, script, host),) = submitted
     assert (job.parallel.devices, host) == (("slurm:1:gpu0", "slurm:2:gpu0"), "login")
     assert "\n#SBATCH --job-name=my-run\n" in script
-    file = tmp_path / "own.sh"
-    file.write_text(OWN)
+    file = tmp_path / "custom.sh"
+    file.write_text(CUSTOM_SCRIPT)
     assert run_in_this_process("submit", "/data", "--script", str(file)).code == 0
-    assert submitted[-1][1:] == (OWN, "")
+    assert submitted[-1][1:] == (CUSTOM_SCRIPT, "")
     answer = run_in_this_process("submit", "/data", "--slurm-host", "down")
     assert (answer.code, answer.out, answer.err) == (2, "", "footplate: down does not answer.\n")
     for content, count in ((b"echo hello\n", 2), (b"\xff", 1)):

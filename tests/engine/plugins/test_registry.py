@@ -163,16 +163,16 @@ WITH_OPTIONS = MODEL._replace(options=int)
     assert {name: type(task).__name__ for name, task in tasks.load_plugins().items()} == {
         "classification": "Classification"
     }
-    assert {each.name: each.reason for each in tasks.left_out} == {
-        "other": "the id of its entry is “classification”",
-        "loads": "it is a function, not a subclass of Task of engine.tasks.base",
-    }
     strategies: Registry[type[Strategy]] = Registry("footplate.strategies", {}, STRATEGIES._accept)
     assert strategies.load_plugins().keys() == {"zero1"}
-    assert {each.name: each.reason for each in strategies.left_out} == {
-        "other": "the id of its entry is “zero1”",
-        "loads": "it is a function, not a subclass of Strategy of engine.strategies",
-    }
+    for left_out, name, base in (
+        (tasks.left_out, "classification", "Task of engine.tasks.base"),
+        (strategies.left_out, "zero1", "Strategy of engine.strategies"),
+    ):
+        assert {each.name: each.reason for each in left_out} == {
+            "other": f"the id of its entry is “{name}”",
+            "loads": f"it is a function, not a subclass of {base}",
+        }
 
 
 def test_failing_plugin_format_is_skipped(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,8 +115,8 @@ def test_gpu_without_bf16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_device_without_bf16(strategy) == ""
 
 
-def test_single_device_trains_in_parts_and_evaluates() -> None:
-    """Divide three images into five parts, each with statistics of its own, and two of them empty."""
+def test_single_device_accumulates_and_evaluates() -> None:
+    """Divide three images into five chunks, two of them empty. Each of the others has its own batch statistics."""
     torch.manual_seed(0)
     job = Job.from_fields(devices=("cpu",), accumulation=5, memory_format="channels_last")
     objective, strategy = make_classification_objective(), STRATEGIES["single"](make_worker_spec(job))
@@ -126,8 +126,8 @@ def test_single_device_trains_in_parts_and_evaluates() -> None:
     optimizer_step = OptimizerStep(strategy.parameters(), job, 1, strategy.device)
     batch = Batch(torch.randn(3, 3, 8, 8), torch.tensor([0, 1, 1]), global_size=3, wait_s=0.0)
     torch.manual_seed(1)
-    parts = zip(batch.inputs.split(1), batch.targets.split(1), strict=True)
-    loss = sum(cross_entropy(plain(inputs), targets) for inputs, targets in parts) / 3
+    chunks = zip(batch.inputs.split(1), batch.targets.split(1), strict=True)
+    loss = sum(cross_entropy(plain(inputs), targets) for inputs, targets in chunks) / 3
     loss.backward()  # type: ignore[union-attr]
     torch.manual_seed(1)
     result = strategy.step(batch, optimizer_step)

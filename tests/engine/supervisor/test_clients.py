@@ -226,7 +226,8 @@ def test_clients_are_accepted_once_descriptors_are_free(
 ) -> None:
     import resource
 
-    for number, pause_s in enumerate((0.02, 100.0, 100.0)):  # the server is closed in the last pause
+    def refuse_client(pause_s: float) -> socket.socket:
+        """Let a client connect while no descriptor is free, after which the server accepts none for `pause_s`."""
         monkeypatch.setattr(server, "NO_FILE_S", pause_s)
         client = served.open_client(HELLO)
         lowest = os.dup(0)
@@ -239,10 +240,12 @@ def test_clients_are_accepted_once_descriptors_are_free(
                 client.recv(1)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if number == 0:
-            served.receive(client, lambda data: b'"welcome"' in data)
-        elif number == 1:
-            served.server.listen(open_endpoint(tmp_path / "other"))
+        return client
+
+    served.receive(refuse_client(0.02), lambda data: b'"welcome"' in data)
+    refuse_client(100.0)
+    served.server.listen(open_endpoint(tmp_path / "other"))
+    refuse_client(100.0)  # the server is closed during this pause
 
 
 def test_clients_of_other_users_are_refused(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,9 @@ def test_plain_state_includes_unused_and_renamed_tensors() -> None:
     assert all(map(torch.equal, joined.values(), other.values()))
 
 
-class _Turned(nn.Module):
+class _Transposing(nn.Module):
+    """Model that transposes its input before its only layer."""
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(2, 2)
@@ -300,7 +302,7 @@ class _Turned(nn.Module):
 
 @pytest.mark.parametrize(("recompute", "calls"), [(False, 1), (True, 2)])
 def test_stage_recomputes_on_request_and_returns_contiguous_gradients(recompute: bool, calls: int) -> None:
-    graph, called = fx.symbolic_trace(_Turned()), []
+    graph, called = fx.symbolic_trace(_Transposing()), []
     graph.get_submodule("layer").register_forward_hook(lambda *_: called.append(True))
     received = torch.ones(2, 3, requires_grad=True)
     output = StageModule(graph, nullcontext, recompute=recompute)(received)
