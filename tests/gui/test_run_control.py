@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtWidgets import QApplication, QMessageBox, QTabBar
@@ -182,14 +183,11 @@ def test_requests_of_pages_reach_the_form_and_the_message(
         assert (prefill.run is not None, prefill.preset["epochs"]) == (continues_run, 12)
         window.job_panel.end_prefill()
     with monkeypatch.context() as patch:
-        patch.setattr(Settings, "remember_job", refuse_to_save)
+        full = OSError(errno.ENOSPC, "No space left on device", "job.toml")
+        patch.setattr(Settings, "remember_job", Mock(side_effect=full))
         patch.setattr(Launcher, "start", lambda _launcher, _job: None)
         window.job_panel.train_requested.emit(job())
     assert message.text() == "Couldn't save the form for the next start: No space left on device (job.toml)."
-
-
-def refuse_to_save(_settings: Settings, _job: Job) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device", "job.toml")
 
 
 def test_failures_of_starts_and_of_the_run_list_are_shown(

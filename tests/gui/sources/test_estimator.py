@@ -30,7 +30,7 @@ def request(**fields: object) -> EstimateRequest:
 
 @pytest.fixture
 def estimator(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Estimator]:
-    """Return an estimator that doesn't wait for further edits."""
+    """Yield an estimator that doesn't wait for further edits."""
     monkeypatch.setattr(estimator_module, "_TYPING_MS", 0)
     monkeypatch.setattr(estimator_module, "_PAUSE_MS", 0)
     found = Estimator()
@@ -78,14 +78,12 @@ def test_memory_is_computed_once_for_past_runs_without_it(
     assert estimator.estimate is None
     runs = (write_run(8).summary(),)
     estimator.set_runs(runs)
-    qtbot.waitUntil(
-        lambda: not is_waiting(estimator) and not is_computing(estimator) and estimator.estimate is not None
-    )
     estimate = Estimate(
         seconds=pytest.approx(44.0), memory_bytes=memory_bytes, is_computed=bool(memory_bytes), run_id=runs[0].run_id
     )
-    qtbot.waitUntil(lambda: estimator.estimate == estimate)
-    assert not is_waiting(estimator)
+    qtbot.waitUntil(
+        lambda: not is_waiting(estimator) and not is_computing(estimator) and estimator.estimate == estimate
+    )
     estimator.set_runs((runs[0],))
     assert not is_waiting(estimator)
     estimator.set_request(request_of_past_runs(2, learning_rate=0.5))

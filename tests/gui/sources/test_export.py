@@ -154,4 +154,4 @@ def test_export_png_writes_widget(tmp_path: Path, styled: QApplication, qtbot: Q
         (f"The image was saved to {tmp_path}/e.png.", "info"),
         ("Could not save f.png: there is nothing to save as an image.", "warning"),
     ]
-    assert os.listdir(tmp_path).count("f.png") == 0
+    assert not (tmp_path / "f.png").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import msgspec
 import pytest
@@ -47,30 +48,21 @@ def test_inspector_receives_a_long_report(
 ) -> None:
     report = DatasetReport(folder="f" * (2 << 20), format="")
     (tmp_path / "output").write_bytes(msgspec.json.encode(Done(answer=report)) + b"\n")
-    commands: list[list[str]] = []
-
-    def command(_inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
-        commands.append(arguments)
-        return "cat", [str(tmp_path / "output")]
-
+    command = Mock(return_value=("cat", [str(tmp_path / "output")]))
     monkeypatch.setattr(Inspector, "command", command)
     job = Job.from_fields(dataset=str(tmp_path), task="segmentation", seed=3)
     with qtbot.waitSignal(inspector.done) as answer:
         inspector.start(job)
     assert answer.args == [report]
-    assert commands == [[str(tmp_path), *inspector_options(job, load_catalogue())]]
+    command.assert_called_once_with([str(tmp_path), *inspector_options(job, load_catalogue())])
     assert inspector.folder == str(tmp_path)
 
 
 def test_plugins_are_read_until_their_entries_are_saved(
     qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, commands, programs = tmp_path / "entries", list[list[str]](), iter(("true", "touch"))
-
-    def command(_reader: PluginReader, arguments: list[str]) -> tuple[str, list[str]]:
-        commands.append(arguments)
-        return next(programs), [str(file)]
-
+    file = tmp_path / "entries"
+    command = Mock(side_effect=[(program, [str(file)]) for program in ("true", "touch")])
     monkeypatch.setattr(PluginReader, "command", command)
     reader, before = PluginReader(), load_catalogue()
     monkeypatch.setattr(inspector_module, "supplement_file", lambda: None)
@@ -83,7 +75,7 @@ def test_plugins_are_read_until_their_entries_are_saved(
         reader.start()
     assert load_catalogue() is not before
     reader.start()
-    assert commands == [["--plugins"]] * 2
+    assert command.mock_calls == [call(["--plugins"])] * 2
 
 
 def test_inspector_answers_last_folder_only(inspector: Inspector, qtbot: QtBot, tmp_path: Path) -> None:

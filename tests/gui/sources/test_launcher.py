@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -15,7 +16,6 @@ from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from engine.runs import launch
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
@@ -27,6 +27,22 @@ from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import job, write_run
 from tests.support.waiting import wait_until
 from tests.support.widgets import OpenWindow
+
+needs_fork = pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
+    """Start no supervisors, and return the list of runs that were to be started without the preloaded process."""
+    runs: list[RunFolder] = []
+
+    def start_supervisor(run: RunFolder) -> int:
+        runs.append(run)
+        return 1
+
+    for module in ("engine.runs.launch", "gui.sources.launcher"):
+        monkeypatch.setattr(f"{module}.start_supervisor", start_supervisor)
+    return runs
 
 
 @pytest.mark.parametrize(
@@ -70,9 +86,7 @@ def test_resumed_run_is_offered_after_interruption() -> None:
     assert relative.job() == job(epochs=9, dataset=str(Path("flowers").absolute()))
 
 
-def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[RunFolder] = []
-    monkeypatch.setattr("gui.sources.launcher.start_supervisor", started.append)
+def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, started: list[RunFolder]) -> None:
     launcher = Launcher()
     run = write_run(8, "paused")
     with qtbot.waitSignal(launcher.started):
@@ -92,10 +106,7 @@ def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pyte
 def test_launcher_is_free_after_a_failed_start(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception, message: str
 ) -> None:
-    def fail(_argument: object) -> None:
-        raise error
-
-    monkeypatch.setattr(f"gui.sources.launcher.{broken}", fail)
+    monkeypatch.setattr(f"gui.sources.launcher.{broken}", Mock(side_effect=error))
     launcher = Launcher()
     with qtbot.captureExceptions() as raised, qtbot.assertNotEmitted(launcher.started):
         with qtbot.waitSignal(launcher.failed) as failed:
@@ -106,31 +117,20 @@ def test_launcher_is_free_after_a_failed_start(
     assert [kind for kind, _, _ in raised] == ([ValueError] if isinstance(error, ValueError) else [])
 
 
-Preload = Callable[..., list[RunFolder]]
+Preload = Callable[..., None]
 _FOREVER_MS = 1 << 30
 
 
 @pytest.fixture
 def preload(preloader: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preload:
-    """Return a function that replaces the preloaded process by a shell script, which can write to `tmp_path`.
+    """Return a function that replaces the preloaded process with a shell script, which can write to `tmp_path`."""
 
-    It returns a list to which runs that are started without this process are added.
-    """
-    started: list[RunFolder] = []
-
-    def start(run: RunFolder) -> int:
-        started.append(run)
-        return 1
-
-    def replace(script: str, patience_ms: int = _FOREVER_MS) -> list[RunFolder]:
+    def replace(script: str, patience_ms: int = _FOREVER_MS) -> None:
         file = tmp_path / "python"
         file.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{script}")
         file.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(file))
         monkeypatch.setattr("gui.sources.launcher.PATIENCE_MS", patience_ms)
-        for module in ("engine.runs.launch", "gui.sources.launcher"):
-            monkeypatch.setattr(f"{module}.start_supervisor", start)
-        return started
 
     return replace
 
@@ -139,13 +139,13 @@ FORK = 'echo ready; while read -r folder; do touch "$folder/forked"; echo "start
 SILENT = "exec sleep 600"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
-@pytest.mark.parametrize(("script", "is_forked"), [(FORK, True), (SILENT, False), ("exit 1", False), (None, False)])
+@needs_fork
+@pytest.mark.parametrize("script", [FORK, SILENT, "exit 1", None])
 def test_run_waits_for_the_preloaded_process_while_it_may_help(
-    qtbot: QtBot, preload: Preload, caplog: pytest.LogCaptureFixture, script: str | None, is_forked: bool
+    qtbot: QtBot, preload: Preload, started: list[RunFolder], caplog: pytest.LogCaptureFixture, script: str | None
 ) -> None:
-    """The process is ready, slow, ends early, or can't be started."""
-    started = preload(script or "", patience_ms=0 if script == SILENT else _FOREVER_MS)
+    """Start a run while the preloaded process is ready, is slow, ends early, or can't be started."""
+    preload(script or "", patience_ms=0 if script == SILENT else _FOREVER_MS)
     if script is None:
         paths.make_home()
         (paths.home() / "logs").write_text("not a folder")
@@ -156,16 +156,16 @@ def test_run_waits_for_the_preloaded_process_while_it_may_help(
     (run,) = list_runs()
     assert signal.args[0].path == run.path
     assert not launcher.busy
-    if is_forked:
+    if script == FORK:
         wait_until((run.path / "forked").exists, "the run to be forked")
-    assert [each.path for each in started] == ([] if is_forked else [run.path])
+    assert [each.path for each in started] == ([] if script == FORK else [run.path])
     with qtbot.assertNotEmitted(launcher.started):
         launcher.close()
     assert [record.levelname for record in caplog.records] == (["WARNING"] if script is None else [])
     caplog.clear()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@needs_fork
 def test_unused_preloaded_process_is_ended(qtbot: QtBot, preload: Preload, tmp_path: Path) -> None:
     preload(f"echo ready; {SILENT}")
     launcher = Launcher()
@@ -185,13 +185,13 @@ def test_unused_preloaded_process_is_ended(qtbot: QtBot, preload: Preload, tmp_p
     assert not timer.isActive()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@needs_fork
 @pytest.mark.parametrize("is_waiting", [False, True])
 def test_requested_run_starts_when_the_window_closes(
-    qtbot: QtBot, preload: Preload, tmp_path: Path, is_waiting: bool
+    qtbot: QtBot, preload: Preload, started: list[RunFolder], tmp_path: Path, is_waiting: bool
 ) -> None:
-    """It has been created, and may wait for the preloaded process."""
-    started = preload(SILENT)
+    """Close the launcher after the run was created, or while it waits for the preloaded process."""
+    preload(SILENT)
     launcher = Launcher()
     launcher.start(job())
     if is_waiting:
@@ -231,17 +231,15 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
 
 
 def test_next_window_reports_run_that_was_not_created_in_time(
-    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, started: list[RunFolder]
 ) -> None:
     responds = threading.Event()
-    started: list[RunFolder] = []
 
     def create(job: Job) -> RunFolder:
         responds.wait(120)
         return create_run(job)
 
     monkeypatch.setattr("gui.sources.launcher.create_run", create)
-    monkeypatch.setattr("gui.sources.launcher.start_supervisor", started.append)
     window = open_window()
     window.workspace.launcher.start(job())
     creation = window.workspace.launcher._creation
@@ -293,15 +291,8 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.usefixtures("preloader")
-@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
-def test_killed_preloaders_pending_run_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[RunFolder] = []
-
-    def start(run: RunFolder) -> int:
-        started.append(run)
-        return 1
-
-    monkeypatch.setattr(launch, "start_supervisor", start)
+@needs_fork
+def test_killed_preloaders_pending_run_is_started(started: list[RunFolder]) -> None:
     launcher = Launcher()
     launcher.preload()
     (child,) = (each for each in psutil.Process().children() if "--preload" in each.cmdline())

@@ -68,13 +68,12 @@ def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
 
 def test_queue_positions_name_runs_in_and_outside_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     active, first, second = (write_run(8, None, name=name) for name in ("active", "first", "second"))
-    behind: dict[str, tuple[str, ...]] = {first.run_id: (), second.run_id: (active.run_id, first.run_id)}
     tickets = [
         Ticket(
             run_id=run.run_id, folder=str(run.path), pid=1, start_time=1.0, devices=("cpu",), since=1.0,
-            behind=behind[run.run_id], held=run is second,
+            behind=behind, held=run is second,
         )
-        for run in (first, second)
+        for run, behind in ((first, ()), (second, (active.run_id, first.run_id)))
     ]  # fmt: skip
     monkeypatch.setattr("engine.runs.queue.list_waiting", lambda: tickets)
     assert [(each.number, each.name, each.held, each.waits_for) for each in read_queue_positions()] == [

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished
-from engine.contract.protocol import Command
 from engine.runs.connection import NotRunning
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import create_run
 from gui.sources.run_link import EndRequest, LiveConnection, RunCommands
 from gui.sources.run_reader import RunReader
 from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
@@ -45,10 +45,7 @@ def test_stop_replaces_a_requested_pause_only() -> None:
 def test_failed_command_is_reported_while_the_run_is_active(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, error: OSError, messages: list[str]
 ) -> None:
-    def fail(run: RunFolder, command: Command) -> bool:
-        raise error
-
-    monkeypatch.setattr("gui.sources.run_link.send", fail)
+    monkeypatch.setattr("gui.sources.run_link.send", Mock(side_effect=error))
     parent, run = QObject(), create_run(job())
     commands, received = RunCommands(parent), list[str]()
     commands.message.connect(lambda text, severity: received.append(text))

@@ -6,14 +6,14 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished, Waiting
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import create_run
 from engine.runs.index import RunIndex
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
@@ -49,10 +49,10 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     assert again.run_to_open(str(first.path)).run_id == second.run_id
     waiting = supervise_here(write_run(8, None))
     append_events(waiting, Waiting(time=time.time(), position=1))
-    again = read(runs, qtbot)
-    assert again.count() == (1, 1)
-    active = [run.run_id for run in again.runs if run.run_id != first.run_id]
-    assert again.run_to_open("").run_id == active[0]  # the newest
+    newest_first = read(runs, qtbot)
+    assert newest_first.count() == (1, 1)
+    active = [run.run_id for run in newest_first.runs if run.run_id != first.run_id]
+    assert newest_first.run_to_open("").run_id == active[0]
     for run in (second, waiting):
         append_events(run, RunFinished(time=time.time(), outcome="stopped"))
     shutil.rmtree(second.path)
@@ -87,26 +87,21 @@ def test_slurm_watch_polls_active_slurm_runs(runs: RunList, qtbot: QtBot, monkey
     for run, state in ((queued, "PENDING"), (ended, "COMPLETED")):
         write_slurm(run.path, SlurmJob(job_id=7, state=state))
     create_run(job())
-    polled: list[list[Path]] = []
-    answers = iter((False, True, True))
-
-    def refresh(polled_runs: list[RunFolder]) -> bool:
-        polled.append([run.path for run in polled_runs])
-        return next(answers)
-
+    refresh = Mock(side_effect=(False, True, True))
     monkeypatch.setattr("gui.sources.run_list.refresh_slurm_states", refresh)
     parent = QObject()
     watch, listing, changes = SlurmWatch(parent), read(runs, qtbot), list[int]()
-    watch.changed.connect(lambda: changes.append(len(polled)))
+    watch.changed.connect(lambda: changes.append(refresh.call_count))
     for period_s in (0.0, 3600.0):
         monkeypatch.setattr("gui.sources.run_list.POLL_S", period_s)
         watch.poll(listing)
         qtbot.waitUntil(lambda: not parent.findChildren(Background))
-    assert (polled, changes) == ([[queued.path]] * 2, [2])
+    assert [[run.path for run in call.args[0]] for call in refresh.mock_calls] == [[queued.path]] * 2
+    assert changes == [2]
     watch.poll(listing)  # too early
     assert not parent.findChildren(Background)
     watch.close()
-    assert len(polled) == 2
+    assert refresh.call_count == 2
 
 
 @pytest.mark.parametrize("end", ["close", "change_folder"])

@@ -369,12 +369,12 @@ def test_session_queued_run_names_others_and_stops(
     supervised = start_supervised(supervise, "forever 2")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
-    shown: list[str] = []
-    store.changed.connect(lambda: shown.append(store.status.text))
+    texts: list[str] = []
+    store.changed.connect(lambda: texts.append(store.status.text))
     qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind “forever”")
     assert store.status.devices_free
     change_notes(blocking.run.path, name="renamed")
-    qtbot.waitUntil(lambda: shown[-1:] == ["Waiting · next in the queue for the CPU, behind “renamed”"])
+    qtbot.waitUntil(lambda: texts[-1:] == ["Waiting · next in the queue for the CPU, behind “renamed”"])
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()
     assert ended.args == ["stopped"]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
 from gui.sources import update_timer
 from gui.sources.update_timer import UpdateTimer
+from tests.support.clock import Clock
 
 
 def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 1000.0
-    monkeypatch.setattr(update_timer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    time = Clock(1000.0)
+    monkeypatch.setattr(update_timer, "time", time)
     parent = QObject()
     timer = UpdateTimer(parent)
     (clock,) = timer.findChildren(QTimer)
@@ -37,9 +36,9 @@ def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot, monkeypatch:
         pauses.append(measure_pause_ms())
     assert pauses == [100, 150, 225, 100]
     assert len(updates) == len(pauses)
-    now_s += 0.0625
+    time.now += 0.0625
     timer.schedule()
-    now_s += 0.02
+    time.now += 0.02
     timer.schedule()  # already scheduled
     assert clock.interval() == 37
     qtbot.waitUntil(lambda: len(updates) == len(pauses) + 1)
