@@ -274,11 +274,11 @@ def test_untabbed_page_has_a_way_back(open_window: OpenWindow, qtbot: QtBot) -> 
     assert window.pages.currentWidget() is work.get_page("search")
     assert work.get_page("search").stack.currentIndex() == FORM, "the page is as it was left"
     window.header.show_page(RUNS)
-    for augmentation, shown in (("light", 1), ("none", 0)):
+    for augmentation, epoch_index in (("light", 1), ("none", 0)):
         window.form.set_field("augmentation", augmentation)
         window.form.validate()
         window.form.card.gallery_requested.emit(2)
-        assert (page.examples.currentRow(), page.epoch_choice.currentIndex()) == (2, shown)
+        assert (page.examples.currentRow(), page.epoch_choice.currentIndex()) == (2, epoch_index)
     assert tabs.currentIndex() == TRAIN
     assert window.pages.currentWidget() is page
     page.closed.emit()

@@ -177,8 +177,8 @@ def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> 
     counts: dict[str, int] = {}
     for name in list_pages():
         window.open_page(name)
-        counts[name] = window.browser.toPlainText().lower().count("pipeline")
-    counts = {name: count for name, count in counts.items() if count}
+        if count := window.browser.toPlainText().lower().count("pipeline"):
+            counts[name] = count
     assert len(counts) > 2
     assert list_titles(window) == [f"{list_pages()[name]} ({count})" for name, count in counts.items()]
     unlisted = next(name for name in reversed(list_pages()) if name not in counts)

@@ -258,12 +258,10 @@ def test_failed_inspection_removes_the_report(open_window: OpenWindow, qtbot: Qt
     assert "The folder is gone." in join_visible_texts(window.form.card)
     window.inspector.progress.emit(InspectionProgress(3, 8))
     assert "3 of 8" in join_visible_texts(window.form.card)
-    window.inspector.start(window.form.job or create_sample_job())
-    window.job_panel.folder_chosen.emit(None)
-    assert not window.inspector.running
-    window.inspector.start(window.form.job or create_sample_job())
-    window.close()
-    assert not window.inspector.running
+    for end in (partial(window.job_panel.folder_chosen.emit, None), window.close):
+        window.inspector.start(window.form.job or create_sample_job())
+        end()
+        assert not window.inspector.running
 
 
 def test_readings_and_titles_reach_form_and_pages(open_window: OpenWindow, qtbot: QtBot) -> None:

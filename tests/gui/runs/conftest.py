@@ -46,6 +46,13 @@ def read_column(page: RunsPage, title: str) -> list[str]:
     return [page.model.index(row, number).data() for row in range(page.model.rowCount())]
 
 
+def facts(page: RunsPage) -> dict[str, dict[str, str]]:
+    """Return the details of the selected run: the texts of each section, by its title and the names in it."""
+    tree = page.details.facts
+    tops = [tree.topLevelItem(n) for n in range(tree.topLevelItemCount())]
+    return {top.text(0): {top.child(n).text(0): top.child(n).text(1) for n in range(top.childCount())} for top in tops}
+
+
 def select_runs(page: RunsPage, *runs: RunFolder) -> None:
     """Select only these runs in the table, and focus the table."""
     page.table.setFocus()

@@ -233,16 +233,18 @@ def test_queue_reports_read_error_once(page: RunsPage, qtbot: QtBot) -> None:
     folder.write_text("not a folder")
     messages: list[str] = []
     page.message.connect(messages.append)
-    for expected in (1, 1, 2):
-        if expected == 2:  # after a successful read
-            folder.unlink()
-            page.queue.refresh()
-            qtbot.waitUntil(lambda: not page.queue.reading.running)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.write_text("not a folder")
+
+    def count_messages_after_refresh() -> int:
         page.queue.refresh()
         qtbot.waitUntil(lambda: not page.queue.reading.running)
-        assert len(messages) == expected
+        return len(messages)
+
+    assert [count_messages_after_refresh() for _ in range(2)] == [1, 1]
+    folder.unlink()
+    assert count_messages_after_refresh() == 1
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.write_text("not a folder")
+    assert count_messages_after_refresh() == 2
     assert messages[-1].startswith("Can't read the queue: ")
 
 

@@ -26,7 +26,7 @@ from gui.sources.active_runs import QueuedRun, read_device_queues, request_pause
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import read_queue_positions
-from tests.gui.runs.conftest import Refresh, read_column, select_runs
+from tests.gui.runs.conftest import Refresh, facts, read_column, select_runs
 from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 
 OLDER = "epoch-2-step-4.pt"
@@ -249,19 +249,14 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
         os.utime(run.checkpoints / f"epoch-1-step-{step}.pt", (step, step))
     refresh()
     select_runs(page, run)
-
-    def read_lines() -> list[tuple[str, str]]:
-        top = page.details.facts.topLevelItem(0)
-        return [(top.child(row).text(0), top.child(row).text(1)) for row in range(top.childCount())] if top else []
-
-    qtbot.waitUntil(lambda: len(read_lines()) == 21)
-    assert [name for name, _ in read_lines()[:2]] == ["last.pt", "epoch-1-step-30.pt"]
-    assert read_lines()[20][1].startswith("11 ")
+    qtbot.waitUntil(lambda: len(facts(page).get("Checkpoints", ())) == 21)
+    assert list(facts(page)["Checkpoints"])[:2] == ["last.pt", "epoch-1-step-30.pt"]
+    assert list(facts(page)["Checkpoints"].values())[20].startswith("11 ")
     for step in range(1, 12):
         (run.checkpoints / f"epoch-1-step-{step}.pt").unlink()
     change_notes(run.path, favorite=True)
     refresh()
-    qtbot.waitUntil(lambda: len(read_lines()) == 20)
+    qtbot.waitUntil(lambda: len(facts(page).get("Checkpoints", ())) == 20)
 
 
 def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:

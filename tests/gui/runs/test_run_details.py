@@ -20,14 +20,8 @@ from gui.runs import details
 from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
-from tests.gui.runs.conftest import Refresh, select_runs
+from tests.gui.runs.conftest import Refresh, facts, select_runs
 from tests.gui.sources.written_runs import write, write_run
-
-
-def facts(page: RunsPage) -> dict[str, dict[str, str]]:
-    tree = page.details.facts
-    tops = [tree.topLevelItem(n) for n in range(tree.topLevelItemCount())]
-    return {top.text(0): {top.child(n).text(0): top.child(n).text(1) for n in range(top.childCount())} for top in tops}
 
 
 def wait(page: RunsPage, qtbot: QtBot) -> None:

@@ -29,6 +29,7 @@ from tests.support.widgets import ShowWidget
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ends processes with signals")
 
 POLITE = "import sys, time; print('ready', flush=True); time.sleep(600)"
+SIGTERM = "It receives SIGTERM and may save its work first."
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 )
@@ -115,10 +116,10 @@ def test_end_leaves_stubborn_process(start: Start, hosts: Hosts, view: Processes
     show(hosts, view, make_child_process(child))
     view.bar.patience_s = 0.3
     view.end.click()
-    asked_at = time.monotonic()
+    requested_at = time.monotonic()
     view.bar.yes.click()
     qtbot.waitUntil(view.bar.yes.isVisible)
-    assert time.monotonic() - asked_at > 0.3
+    assert time.monotonic() - requested_at > 0.3
     view.end.click()
     assert not any(timer.isActive() for timer in view.bar.findChildren(QTimer))
     assert view.bar.yes.text() == "End process"
@@ -166,19 +167,11 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (
-            {},
-            "End python3 (pid 5)? It holds 1.0 GiB of GPU 1 and has run for 1:00:00 h. It receives SIGTERM and may save "
-            "its work first.\npython3 train.py --number 5",
-        ),
+        ({}, f"(pid 5)? It holds 1.0 GiB of GPU 1 and has run for 1:00:00 h. {SIGTERM}\npython3 train.py --number 5"),
+        ({"user": None, "command": ""}, f"(pid 5)? It holds 1.0 GiB of GPU 1 and has run for 1:00:00 h. {SIGTERM}"),
         (
             {"user": "anna", "memory_used_bytes": None, "started": None, "command": ""},
-            "End python3 (pid 5) of anna? It holds GPU 1. It receives SIGTERM and may save its work first.",
-        ),
-        (
-            {"user": None, "command": ""},
-            "End python3 (pid 5)? It holds 1.0 GiB of GPU 1 and has run for 1:00:00 h. It receives SIGTERM and may save "
-            "its work first.",
+            f"(pid 5) of anna? It holds GPU 1. {SIGTERM}",
         ),
     ],
 )
@@ -188,7 +181,7 @@ def test_end_question_names_what_is_known(
     bar = EndingBar()
     qtbot.addWidget(bar)
     bar.ask(a_line(**changes))
-    assert bar.text() == text
+    assert bar.text() == f"End python3 {text}"
     assert bar.patience_s == 5.0
 
 
