@@ -16,7 +16,9 @@ from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
 
-def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_dialog_follows_the_hosts(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queried: list[str] = []
 
     def list_remote_runs(name: str) -> list[RunSummary]:
@@ -34,6 +36,9 @@ def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, mo
     assert not dialog.findChildren(Background)
     dialog.show()
     qtbot.waitUntil(lambda: queried == ["tower", "tower"])
+    qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+    hosts.add("rack")
+    assert [dialog.host.itemText(index) for index in range(dialog.host.count())] == ["tower", "rack"]
     qtbot.waitUntil(lambda: not dialog.findChildren(Background))
 
 
