@@ -51,7 +51,7 @@ def add_pages_and_close(window):
     modules_of_first_frame = sorted(sys.modules)
     add_pages(window)
     instance = QApplication.instance()
-    sizes = [part.font().pointSizeF() for part in (instance, window.menuBar(), window.form.train)]
+    sizes = [each.font().pointSizeF() for each in (instance, window.menuBar(), window.form.train)]
     facts = locale.localeconv()["decimal_point"], localized(0.5, 1), sizes.count(sizes[0]), theme.scale_pixels(100)
     print(*facts, instance.applicationName(), instance.desktopFileName(), instance.windowIcon().isNull())
     print(*modules_of_first_frame)

@@ -218,8 +218,11 @@ def test_devices_are_counted_per_machine() -> None:
 
 def test_run_without_a_name_has_that_of_its_dataset() -> None:
     run = write_run(8)
-    summary = structs.replace(run.summary(), dataset="/data/digits/")
-    assert run_title(summary) == f"digits · {run.run_id[-4:]}"
+    assert run_title(structs.replace(run.summary(), dataset="/data/digits/")) == f"digits · {run.run_id[-4:]}"
     assert title_of(run) == f"flowers · {run.run_id[-4:]}"
     assert title_of(RunFolder("/gone/run-1")) == "run-1"
-    assert describe_activity(structs.replace(summary, phase="unheard-of", epoch=None, step=3)) == "starting"
+
+
+def test_run_in_an_unknown_phase_is_starting() -> None:
+    summary = structs.replace(write_run(8).summary(), phase="unheard-of", epoch=None, step=3)
+    assert describe_activity(summary) == "starting"

@@ -75,13 +75,13 @@ def test_images_fit_the_text_width(window: HelpWindow, monkeypatch: pytest.Monke
         return image
 
     window.open_page("window.md")
-    picture = load()
-    assert not picture.isNull()
-    assert picture.deviceIndependentSize().width() <= window.browser.viewport().width()
+    image = load()
+    assert not image.isNull()
+    assert image.deviceIndependentSize().width() <= window.browser.viewport().width()
     monkeypatch.setattr(window.browser, "devicePixelRatioF", lambda: 1.5)
     sharp = load()
-    assert sharp.width() == round(1.5 * picture.width())
-    assert sharp.deviceIndependentSize().width() == pytest.approx(picture.width())
+    assert sharp.width() == round(1.5 * image.width())
+    assert sharp.deviceIndependentSize().width() == pytest.approx(image.width())
 
 
 def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:

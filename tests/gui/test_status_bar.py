@@ -110,10 +110,9 @@ def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) 
     assert bar.run.toolTip() == f"{bar.run.accessibleName()}\nShow the run"
     with qtbot.assertNotEmitted(bar.page_requested):
         qtbot.mouseClick(bar.status, Qt.MouseButton.RightButton)
-    keys = (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space)
     for press in (
-        lambda: qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton),
-        *(partial(qtbot.keyClick, bar.run, key) for key in keys),
+        partial(qtbot.mouseClick, bar.status, Qt.MouseButton.LeftButton),
+        *(partial(qtbot.keyClick, bar.run, key) for key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space)),
     ):
         with qtbot.waitSignal(bar.page_requested) as requested:
             press()

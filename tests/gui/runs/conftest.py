@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QTreeWidgetItem
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
@@ -51,6 +53,12 @@ def facts(page: RunsPage) -> dict[str, dict[str, str]]:
     tree = page.details.facts
     tops = [tree.topLevelItem(n) for n in range(tree.topLevelItemCount())]
     return {top.text(0): {top.child(n).text(0): top.child(n).text(1) for n in range(top.childCount())} for top in tops}
+
+
+def find_fact(page: RunsPage, name: str) -> QTreeWidgetItem:
+    """Return the only line of the details with `name`."""
+    (item,) = page.details.facts.findItems(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
+    return item
 
 
 def select_runs(page: RunsPage, *runs: RunFolder) -> None:

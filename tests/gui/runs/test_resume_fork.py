@@ -26,7 +26,7 @@ from gui.sources.active_runs import QueuedRun, read_device_queues, request_pause
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import read_queue_positions
-from tests.gui.runs.conftest import Refresh, facts, read_column, select_runs
+from tests.gui.runs.conftest import Refresh, facts, find_fact, read_column, select_runs
 from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 
 OLDER = "epoch-2-step-4.pt"
@@ -227,16 +227,14 @@ def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: Q
     select_runs(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
     for name, tip in (("best.pt", "these weights only"), ("last.pt", "continues from here")):
-        (item,) = page.details.facts.findItems(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
         assert fork_button(page, name).toolTip().endswith(tip)
-        assert item.toolTip(0).endswith(f"{tip} (Enter)")
+        assert find_fact(page, name).toolTip(0).endswith(f"{tip} (Enter)")
     with qtbot.waitSignal(page.prefill_requested) as requested:
         fork_button(page, "best.pt").click()
     assert requested.args[0].job.model.weights_file == str(run.checkpoints / "best.pt")
     tree = page.details.facts
-    (item,) = tree.findItems(OLDER, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
     tree.setFocus()
-    tree.setCurrentItem(item)
+    tree.setCurrentItem(find_fact(page, OLDER))
     with qtbot.waitSignal(page.prefill_requested) as requested:
         qtbot.keyClick(tree, Qt.Key.Key_Return)
     prefill: Prefill = requested.args[0]

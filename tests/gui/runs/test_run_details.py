@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QPoint, QRect
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -20,7 +20,7 @@ from gui.runs import details
 from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
-from tests.gui.runs.conftest import Refresh, facts, select_runs
+from tests.gui.runs.conftest import Refresh, facts, find_fact, select_runs
 from tests.gui.sources.written_runs import write, write_run
 
 
@@ -77,7 +77,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
     assert facts(page)["On disk"] == {"Folder": "3.0 MiB"}
     tree = page.details.facts
-    (epochs,) = tree.findItems("Epochs", Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
+    epochs = find_fact(page, "Epochs")
     assert (epochs.toolTip(1), epochs.parent().font(0).bold()) == ("4", True)
     tree.setCurrentItem(epochs)
     scroll_bar = tree.verticalScrollBar()

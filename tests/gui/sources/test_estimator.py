@@ -43,7 +43,7 @@ def is_waiting(estimator: Estimator) -> bool:
 
 
 def is_computing(estimator: Estimator) -> bool:
-    return estimator.findChildren(MemoryProcess)[0].running
+    return estimator.findChild(MemoryProcess).running
 
 
 def request_of_past_runs(epochs: int = 4, **fields: object) -> EstimateRequest:
@@ -69,7 +69,7 @@ def test_request_without_past_runs_has_no_estimate(estimator: Estimator, qtbot: 
 def test_memory_is_computed_once_for_past_runs_without_it(
     estimator: Estimator, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory_bytes: int | None
 ) -> None:
-    """Without `memory_bytes`, the computation fails."""
+    """Let the child process compute `memory_bytes`, or fail if they are None."""
     answer = msgspec.json.encode(Done(answer=MemoryEstimate(memory_bytes))).decode() if memory_bytes else ""
     command = ("sh", ["-c", f"cat >> {tmp_path}/jobs; echo '{answer}'"])
     monkeypatch.setattr(MemoryProcess, "command", lambda _process, _arguments: command)
