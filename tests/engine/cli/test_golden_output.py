@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -315,6 +315,11 @@ def check(name: str, out: str, home: Path) -> None:
     check_section(GOLDEN, name, out)
 
 
+def insert_paths(arguments: Iterable[str], run: Path | None = None) -> list[str]:
+    """Replace the arguments RUN and DATA by the folders of a run and of the sample dataset."""
+    return [{"RUN": str(run), "DATA": DATASET}.get(argument, argument) for argument in arguments]
+
+
 @pytest.fixture(autouse=True)
 def _valid_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "validate", lambda _options: (JOB, []))
@@ -329,7 +334,7 @@ def test_answer_is_printed_in_full(
     run = write_run(8).path if is_saved else None
     path = make_saver(answer)(tmp_path)
     monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: path if is_saved else answer)
-    given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in arguments]
+    given = insert_paths(arguments, run)
     assert main(given) == 0
     check(name, capsys.readouterr().out, tmp_path)
     assert main([*given, "--json"]) == 0
@@ -393,10 +398,7 @@ def test_request_follows_the_flags(
             return tuple(map(replace_places, text))
         return re.sub("WORK|RUNS|RUN", lambda match: places[match[0]], text) if isinstance(text, str) else text
 
-    given = [
-        {"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in (*arguments[1:], *flags)
-    ]
-    assert main([name, *given]) == 0
+    assert main([name, *insert_paths(arguments[1:], run), *flags]) == 0
     found = {field: requests[-1].get(field) for field in expected}
     assert found == {field: replace_places(value) for field, value in expected.items()}
 
@@ -409,14 +411,13 @@ def test_request_follows_the_flags(
         (("predict", "RUN", "one.png", "--format", "csv,xml"), "--format: There is no format “xml”."),
         (("predict", "RUN", "one.png", "--batch-size", "0"), "--batch-size: The batch size must be at least 1."),
         (("explain", "RUN", "one.png", "--devices", "node1:cpu"), "devices of other machines"),
-        (("advise", DATASET, "--network", "0Gbit"), "--network: “0Gbit” is not a network."),
+        (("advise", "DATA", "--network", "0Gbit"), "--network: “0Gbit” is not a network."),
         (("runs", "--bogus"), "unrecognized arguments: --bogus"),
     ],
 )
 def test_bad_request_starts_no_child(arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: pytest.fail("a child has started"))
-    run = str(write_run(8).path)
-    answer = run_in_this_process(*(run if argument == "RUN" else argument for argument in arguments))
+    answer = run_in_this_process(*insert_paths(arguments, write_run(8).path))
     assert (answer.code, message in answer.err) == (BAD_REQUEST, True), answer
 
 
@@ -433,20 +434,20 @@ def test_evaluation_is_printed_in_full(
     against: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(8)
-    evaluations = [save_detector_evaluation(run.path), save_detector_evaluation(run.path, (2, 3, 4, 5, 9))]
+    count = 2 if against else 1
+    evaluations = [save_detector_evaluation(run.path), save_detector_evaluation(run.path, (2, 3, 4, 5, 9))][:count]
     requests: list[Any] = []
 
     def carry_out(request: Any, **_options: Any) -> Path:
         requests.append(request)
-        return evaluations[(len(requests) - 1) % (1 + bool(against))]
+        return evaluations[(len(requests) - 1) % count]
 
     monkeypatch.setattr(children, "run_in_child", carry_out)
     monkeypatch.setattr(evaluate, "MAX_CLASSES", 3)
     (run.checkpoints / "last.pt").touch()
-    given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
-    given += ["--checkpoint", "last", "--split", "test"]
+    given = insert_paths(("evaluate", "RUN", *against, "--checkpoint", "last", "--split", "test"), run.path)
     assert main([*given, "--csv", str(tmp_path / "out.csv")]) == 0
-    expected = [("last", "", "test"), ("best", str(run.path / "data"), "val")][: 1 + bool(against)]
+    expected = [("last", "", "test"), ("best", str(run.path / "data"), "val")][:count]
     assert [(request.checkpoint, request.dataset, request.split) for request in requests] == expected
     table = (tmp_path / "out.csv").read_text()
     check("evaluate against" if against else "evaluate", capsys.readouterr().out + table, tmp_path)
@@ -457,7 +458,7 @@ def test_evaluation_is_printed_in_full(
     main(given)
     printed = capsys.readouterr().out
     assert ("The 2 worst of 3 classes." in printed, "birch " in printed) == (not against, False)
-    evaluations[-1 if against else 0].write_text("{")
+    evaluations[-1].write_text("{")
     assert main(given) == FAILED
 
 

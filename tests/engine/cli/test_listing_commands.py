@@ -143,7 +143,7 @@ def test_doctor_reports_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(paths, "runtime_folder", refuse)
     *_, sockets = doctor.check_folders()
-    assert (sockets.grade, sockets.text[:26]) == ("broken", "The folder is a link; set ")
+    assert (sockets.grade, sockets.text.startswith("The folder is a link; set ")) == ("broken", True)
 
 
 @pytest.mark.parametrize(

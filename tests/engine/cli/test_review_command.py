@@ -23,7 +23,7 @@ from tests.gui.sources.written_runs import list_run_events, write, write_run
 
 
 class Reviewer:
-    """Stand-in for the processes that evaluate and review, of which every review finds `found`."""
+    """Stand-in for the processes that evaluate and review. Every review returns `found`."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.run = write_run(8, dataset=str(folder), resume_from="/before.pt")

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from engine.cli import main
-from engine.contract.devices import Cpu, Nvml, Snapshot
+from engine.contract.devices import Nvml
 from engine.contract.events import (
     AnyEvent,
     CommandReceived,
@@ -41,13 +41,12 @@ from engine.supervisor import sampling, start_gate
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.start_gate import StartGate
+from tests.engine.cli.machines import machine
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images
 from tests.support.clock import Clock
 from tests.support.scripts import write_script
 from tests.support.waiting import wait_until
-
-CPU = Cpu(name="", core_load_percent=(), load_percent=0.0, memory_used_bytes=1, memory_total_bytes=2)
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
@@ -241,13 +240,19 @@ def test_gate_fails_if_weights_cannot_be_downloaded(
     if script:
         write_script(program, script)
     monkeypatch.setattr(sys, "executable", str(program))
-    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
-    failure = step_gate(job).failure
+    failure = step_gate(Job.from_fields(model="timm:test_resnet", pretrained=True)).failure
     assert failure is not None
     assert failure.field == "pretrained"
     assert cause in failure.cause
-    for fields in ({"resume_from": "/last.pt"}, {"weights_file": "/weights.pt"}, {"pretrained": False}):
-        assert step_gate(job.with_fields(**fields)).failure is None, "these need no download"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"resume_from": "/last.pt"}, {"weights_file": "/weights.pt"}, {"pretrained": False}]
+)
+def test_gate_downloads_no_unused_weights(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
+    assert step_gate(job.with_fields(**fields)).failure is None
 
 
 def test_gate_fails_if_modules_or_the_queue_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,11 +290,11 @@ def test_gate_waits_until_the_gpus_are_usable(
     with selectors.DefaultSelector() as selector:
         sampler = Sampler(selector, job.parallel.devices, lambda _samples: None)
         gate = StartGate(create_run(job), job, sampler, selector, ())
-        sampler.add(Snapshot(time=0.0, host="", nvml=Nvml("ok"), gpus=(), cpu=CPU))  # from before the run has its slot
+        sampler.add(machine(nvml=Nvml("ok")))  # from before the run has its slot
         gate.step(are_devices_named=True)
         clock.now += 0.1
         if status is not None:
-            sampler.add(Snapshot(time=0.0, host="", nvml=Nvml(status), gpus=(), cpu=CPU))
+            sampler.add(machine(nvml=Nvml(status)))
         clock.now = 100.0 + waits_s
         if waits_s:
             gate.step(are_devices_named=True)
