@@ -103,6 +103,7 @@ def test_straggler_is_named() -> None:
         ({"strategy": "ddp", "gradient_compression": "bf16", "batch_size": 64}, GPUS, "batch_size", 128),
         ({"strategy": "ddp", "batch_size": 64}, ("cpu", "cpu"), "batch_size", 128),
         ({"strategy": "fsdp"}, GPUS, "strategy", "ddp"),
+        ({"strategy": "zero1"}, GPUS, "strategy", "ddp"),
     ],
 )
 def test_communication_advice_depends_on_strategy(
