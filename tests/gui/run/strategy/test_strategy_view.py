@@ -191,6 +191,8 @@ def test_schedule_has_a_lane_per_stage(diagram: ScheduleDiagram) -> None:
     assert diagram.height() == height + 4 * schedule.LANE
     tops = [find_block(diagram, action).top() for action in lanes[0]]
     assert tops == sorted(set(tops))
+    drawn = diagram.grab().toImage()
+    assert {drawn.pixelColor(drawn.width() - 4, top).name() for top in tops} == {theme.colors().raised}
     diagram.show_trace(make_trace(ranks=tuple(lanes), schedule="zbv"), DEVICES, TITLES)
     assert diagram.height() == height - 2 * schedule.LANE + 10 * schedule.CROWDED_LANE
 
