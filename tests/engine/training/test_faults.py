@@ -172,7 +172,10 @@ def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
     )
     full = torch.OutOfMemoryError("CUDA out of memory. GPU 1 has a total capacity of 8 GiB")
     spec = make_worker_spec(job(devices=("GPU-1", "GPU-2"), strategy="dp"), world_size=1)
-    assert "GPU 1 of the run (GPU-2)" in explain(full, spec, "at step 12")
+    does_not_fit = DoesNotFit(1)
+    does_not_fit.__cause__ = full
+    for shortage in (full, does_not_fit):
+        assert "GPU 1 of the run (GPU-2)" in explain(shortage, spec, "at step 12")
 
 
 def test_kind_of_lost_peer_is_fault(job: Callable[..., Job], start: Callable[..., Any]) -> None:

@@ -101,7 +101,7 @@ def test_pcd_gives_positions_colors_and_labels(tmp_path: Path, data: str, is_flo
     colors = np.tile(COLORS, (100, 1))
     packed = (colors[:, 0] << 16 | colors[:, 1] << 8 | colors[:, 2]).astype("<u4")
     columns = {
-        "rgb": packed.view("<f4") if is_float else packed,
+        **({"rgb": packed.view("<f4")} if is_float else {"RGB": packed}),
         "intensity": np.arange(300, dtype=np.float32),
         "label": classes.astype("<u4"),
     }
