@@ -369,6 +369,16 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     assert without_objects.compute() == {"map": 0, "ap50": 0, "ap75": 0}
 
 
+def test_blank_masks_have_an_object_in_the_middle() -> None:
+    numbers, classes = (
+        MASKS.create_objective(job(), DatasetInfo(CLASSES)).create_blank_targets(torch.zeros(2, 3, 64, 48)).unbind(1)
+    )
+    expected = torch.zeros(2, 64, 48, dtype=torch.int64)
+    expected[:, 16:48, 12:36] = 1
+    assert torch.equal(numbers, expected)
+    assert torch.equal(classes, torch.where(expected > 0, 0, NO_CLASS))
+
+
 def test_masks_and_boxes_are_matched_separately() -> None:
     objective = MASKS.create_objective(job(), DatasetInfo(CLASSES))
     targets = make_masks()[:1, :, :56]  # wider than high

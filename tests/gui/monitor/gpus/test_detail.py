@@ -60,11 +60,12 @@ def test_detail_counts_energy_from_the_reset_on(watching: Watching) -> None:
     open_detail(watching, full_gpu(energy_j=1e6))
     texts = []
     for second, joules in ((60, 1.04e6), (90, 1.05e6)):
-        watching.deliver(full_gpu(energy_j=joules), at=second)
+        watching.deliver(full_gpu(energy_j=joules, throttled=()), at=second)
         texts.append(read_descriptions(watching)["Power and heat"])
         watching.page.gpus.detail.reset.click()
     assert "40.0 kJ" in texts[0]
     assert "10.0 kJ" in texts[1]
+    assert read_descriptions(watching)["Work"].endswith("Clocks nothing")
 
 
 def test_detail_shows_all_groups(watching: Watching) -> None:
