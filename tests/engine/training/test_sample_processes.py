@@ -38,9 +38,9 @@ from tests.support.worker_group import Forker, WorkerGroup
 Start = Callable[..., WorkerGroup]
 PREPARE = "tests.support.impatience:load_samples_in_processes"
 BLOCK = bytes(1 << 22)
-FAILING = '["broken", "wrong", "deadly"]'
+EXTRA = '["broken", "wrong", "deadly", "unseeded"]'
 TASK = """
-import os, signal, sys, threading, time
+import os, random, signal, sys, threading, time
 from pathlib import Path
 import torch
 from torch import nn
@@ -66,6 +66,8 @@ class Sums(SampleSet):
         if name == "deadly" and Path(self.folder, "deadly").exists():
             os.kill(os.getpid(), signal.SIGKILL)
         draw = self.streams.generator(Purpose.TRANSFORM, epoch=epoch, batch=index)
+        if name == "unseeded":
+            draw = random
         values = torch.tensor([sum(draw.random() for _ in range(50)) for _ in range(36)])
         return values.view(4, 3, 3).permute(2, 0, 1).bfloat16().float(), torch.tensor(index % 3)
 
@@ -155,7 +157,7 @@ def check_samples_and_errors(folder: str) -> int:
     Returns the number of samples that were loaded and compared.
     """
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
-    made, this = job(Path(folder), extra=FAILING), psutil.Process()
+    made, this = job(Path(folder), extra=EXTRA), psutil.Process()
     logged: list[str] = []
     with started_server(made, logged) as processes:
         samples = load_task(made).open_splits().train
@@ -167,6 +169,9 @@ def check_samples_and_errors(folder: str) -> int:
             for tensor, expected in zip(sample, samples.load(index, 2), strict=True):
                 assert tensor.dtype == expected.dtype
                 assert torch.equal(tensor, expected)
+        first, repeated, of_next_epoch = (processes.load("train", 27, epoch)[0] for epoch in (1, 1, 2))
+        assert torch.equal(first, repeated)
+        assert not torch.equal(first, of_next_epoch)
         assert logged == ["Processes load samples"]
         started = this.children(recursive=True)
         assert 2 <= len(started) <= 4  # with the server
