@@ -187,7 +187,7 @@ def test_yolo_reports_classes_without_a_name(tmp_path: Path) -> None:
     for label in (2, 7):
         text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
         (problem,) = errors(read_once(FORMAT, root).problems)
-        assert f"class {label}, but only 2 classes are named" in problem.message
+        assert f"class {label}, but names are given for only 2 classes" in problem.message
         assert "data.yaml" in problem.remedy
     (root / "data.yaml").unlink()
     content = read_once(FORMAT, root)
