@@ -78,6 +78,7 @@ def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
     labels = np.zeros((64, 96), np.uint8)
     labels[:8], labels[8:16], labels[16:24] = 26, 29, 33
     save_mask(stem.with_name(stem.name + "_labelIds.png"), labels)
+    assert detect(cityscapes.FORMAT, tmp_path)[0].against == ()
     split = read(cityscapes.FORMAT, tmp_path, "instances").splits["train"]
     assert isinstance(split, InstanceSplit)
     found = split.sources[0].instances(64, 96)

@@ -76,6 +76,7 @@ def test_split_of_matches_complete_words(folder: str, split: str) -> None:
         ("train/images/a.png", "train/labelTxt-v1.5/a.txt"),
         ("trainval/images/a.png", "trainval/annfiles/a.txt"),
         ("a.png", "a.txt"),
+        ("a.png", "labels/a.txt"),
         ("train/a.png", "labels/train/a.txt"),
         ("train/a.png", "train/labels/a.txt"),
         ("train/a.png", "train_labels/a.txt"),
