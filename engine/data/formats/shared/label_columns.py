@@ -138,7 +138,8 @@ def profile_columns(table: Table) -> list[Profile]:
     for row in table.rows():
         rows += 1
         for counter, cell in zip(counters, row, strict=True):
-            if cell in counter or len(counter) < MAX_DISTINCT:  # limits the memory
+            # The limit, which is for the memory, is for cells that are not blank.
+            if cell in counter or not cell or len(counter) - ("" in counter) < MAX_DISTINCT:
                 counter[cell] += 1
     for each in found:
         each.blank = each.cells.pop("", 0)

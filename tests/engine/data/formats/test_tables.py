@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.data.formats.shared import label_columns
 from engine.data.formats.shared.label_columns import (
     find_file_column,
     find_label_columns,
@@ -172,6 +173,16 @@ def test_label_columns_are_found_by_name_and_cells(
         (label.split, label.flag_columns or label.listed, label.mark)
         for label in find_label_columns(each, profile_columns(each))
     ] == found
+
+
+@pytest.mark.parametrize(("classes", "count"), [(2, 1), (3, 0)])
+def test_labels_have_few_different_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, count: int
+) -> None:
+    monkeypatch.setattr(label_columns, "MAX_DISTINCT", 3)
+    blank, *labeled = (f"{number}.png,{f'c{number % classes}' if number else ''}" for number in range(9))
+    each = csv(tmp_path, "\n".join(["file,label", blank, *labeled]))
+    assert len(find_label_columns(each, profile_columns(each))) == count
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,10 @@ def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
     frame, inside = pixels[200, 80], pixels[200, 160]
     assert np.abs(inside - boxed.COLORS["cat"]).max() < 12
     assert np.abs(frame - boxed.COLORS["cat"]).max() > 60
+    small = DrawnImage(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
+    report = inspect_folder(boxed.yolo(tmp_path / "small", {"train": {"a": small}, "val": {"b": small}}))
+    pixels = np.asarray(Image.open(BytesIO(report.examples[0].png)).convert("RGB")).astype(int)
+    assert np.abs(pixels[50, 20] - boxed.COLORS["cat"]).max() > 60
 
 
 def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
