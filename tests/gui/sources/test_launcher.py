@@ -213,8 +213,13 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
     runs.table.selectRow(0)
+    assert runs.acts.change.isEnabled(), runs.acts.change.toolTip()
     runs.acts.change.trigger()
-    qtbot.waitUntil(lambda: window.form.prefill is not None)
+
+    def has_prefill() -> None:
+        assert window.form.prefill is not None, window.message.text()
+
+    qtbot.waitUntil(has_prefill)
     prefill = window.form.prefill
     assert isinstance(prefill, Prefill)
     assert prefill.job.training.epochs == 9

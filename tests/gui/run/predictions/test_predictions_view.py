@@ -85,9 +85,15 @@ def test_strip_shows_truth_above_prediction(view: PredictionsView, folder: Path,
         qtbot.waitUntil(lambda: view.strip.thumbnail(names[-1]) is not None)
         assert view.strip.thumbnail(names[0]) is None
     view.strip.setCurrentRow(2)
-    drawn, rect = view.strip.viewport().grab().toImage(), view.strip.visualItemRect(view.strip.item(1))
+    rect = view.strip.visualItemRect(view.strip.item(1))
     quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * quarter // 4) for quarter in (1, 3)]
-    assert [drawn.pixelColor(point).name() for point in quarters] == ["#00ff00", "#ff0000"]
+
+    def has_thumbnails() -> None:  # the visible ones are read again
+        drawn = view.strip.viewport().grab().toImage()
+        assert [drawn.pixelColor(point).name() for point in quarters] == ["#00ff00", "#ff0000"]
+
+    qtbot.waitUntil(has_thumbnails)
+    drawn = view.strip.viewport().grab().toImage()
     edges = [QPoint(rect.left() + 2, rect.center().y()), QPoint(rect.left() + rect.width() + 2, rect.center().y())]
     accent = QColor(theme.colors().accent)
     assert [drawn.pixelColor(edge) == accent for edge in edges] == [False, True]
