@@ -52,6 +52,7 @@ def list_names(pairs: Pairs) -> dict[str, str]:
         ("ISIC2018_Task1-2_Training_Input/a ISIC2018_Task1_Training_GroundTruth/a", ["groundtruth: train a"]),
         ("Sat-Images_png/a Sat-Masks_png/a", ["masks:  a"]),
         ("images/train/a PedMasks/train2017/a", ["PedMasks: train a"]),
+        ("train_images/a val_images/b PedMasks/train_masks/a PedMasks/val_masks/b", ["PedMasks/masks: train a, val b"]),
         ("toy_train/a masks/toy_train/a", ["masks:  a"]),
         ("left/a masks_train/a", ["masks: train a"]),
         ("images/a train/a", []),
