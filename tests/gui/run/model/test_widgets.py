@@ -99,10 +99,10 @@ def test_heat_maps_of_something_else_are_discarded(
         elif change == "evaluation":
             maps.show_evaluation(opened, ("cpu",))
         else:
-            first, second = {"first": "0 ", "second": " 0", "both": "12", "same": "00"}[change]
-            for editor, value in ((maps.first, first), (maps.second, second)):
-                if value != " ":
-                    editor.set_value(value)
+            names = {"first": ("ash", ""), "second": ("", "ash"), "both": ("birch", "cedar"), "same": ("ash", "ash")}
+            for editor, name in zip((maps.first, maps.second), names[change], strict=True):
+                if name:
+                    editor.box.setCurrentText(name)
     assert maps.maps == []
     assert maps._delay.isActive() == (change != "evaluation")
     if change != "evaluation":
