@@ -212,8 +212,12 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
-    runs.table.selectRow(0)
-    assert runs.acts.change.isEnabled(), runs.acts.change.toolTip()
+
+    def can_change_run() -> None:  # the table may not show the row yet
+        runs.table.selectRow(0)
+        assert runs.acts.change.isEnabled(), runs.acts.change.toolTip()
+
+    qtbot.waitUntil(can_change_run)
     runs.acts.change.trigger()
 
     def has_prefill() -> None:
