@@ -190,7 +190,7 @@ def test_requests_of_pages_reach_the_form_and_the_message(
     assert message.text() == "Couldn't save the form for the next start: No space left on device (job.toml)."
 
 
-def test_failures_of_starts_and_of_the_run_list_are_shown(
+def test_window_shows_start_failures_and_run_list_errors(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = open_window()

@@ -176,7 +176,7 @@ def test_sent_file_arrives_and_equal_file_is_linked(pair: Pair, tmp_path: Path) 
     assert (pair.remote / RESUME).samefile(pair.remote / LAST)
 
 
-def test_file_that_shrinks_meanwhile_is_not_kept(tmp_path: Path) -> None:
+def test_file_truncated_during_transfer_is_discarded(tmp_path: Path) -> None:
     source, target = tmp_path / "last.pt", tmp_path / "copies" / "last.pt"
     source.write_bytes(b"weights!" * (1 << 18))
     descriptors = (answer_reader, answer_writer, file_reader, file_writer) = (*os.pipe(), *os.pipe())

@@ -106,8 +106,8 @@ def logged() -> list[str]:
 
 
 @contextmanager
-def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
-    with closing(SampleProcesses(made, load_task(made).open_splits(), logged.append)) as processes:
+def started_server(custom_job: Job, logged: list[str]) -> Iterator[SampleProcesses]:
+    with closing(SampleProcesses(custom_job, load_task(custom_job).open_splits(), logged.append)) as processes:
         assert processes.wait(60)
         yield processes
 
@@ -157,10 +157,10 @@ def check_samples_and_errors(folder: str) -> int:
     Returns the number of samples that were loaded and compared.
     """
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
-    made, this = job(Path(folder), extra=EXTRA), psutil.Process()
+    custom_job, this_process = job(Path(folder), extra=EXTRA), psutil.Process()
     logged: list[str] = []
-    with started_server(made, logged) as processes:
-        samples = load_task(made).open_splits().train
+    with started_server(custom_job, logged) as processes:
+        samples = load_task(custom_job).open_splits().train
         assert isinstance(samples, SampleSet)
         with ThreadPoolExecutor(3) as pool:
             found = list(pool.map(lambda index: processes.load("train", index, 2), range(24)))
@@ -173,7 +173,7 @@ def check_samples_and_errors(folder: str) -> int:
         assert torch.equal(first, repeated)
         assert not torch.equal(first, of_next_epoch)
         assert logged == ["Processes load samples"]
-        started = this.children(recursive=True)
+        started = this_process.children(recursive=True)
         assert 2 <= len(started) <= 4  # with the server
         for process, ignored in product(started, (signal.SIGINT, signal.SIGUSR1)):
             process.send_signal(ignored)
@@ -182,13 +182,15 @@ def check_samples_and_errors(folder: str) -> int:
                 processes.load("train", 24, 1)
             with pytest.raises(ValueError, match="wrong sample"):
                 processes.load("train", 25, 1)
-        assert set(this.children(recursive=True)) == set(started), "a process loads further samples after an error"
+        assert set(this_process.children(recursive=True)) == set(started), (
+            "a process loads further samples after an error"
+        )
         Path(folder, "deadly").touch()
         with pytest.raises(DatasetError, match="deadly was killed by SIGKILL"):
             processes.load("train", 26, 1)
         assert len(processes.load("val", 0, 1)) == 2
-        descendants = this.children(recursive=True)
-        os.kill(this.children()[0].pid, signal.SIGKILL)
+        descendants = this_process.children(recursive=True)
+        os.kill(this_process.children()[0].pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, descendants)), "the end of the descendants", 30)
         with pytest.raises(DatasetError, match="n0 was killed by SIGKILL"):
             processes.load("train", 0, 1)
@@ -216,8 +218,8 @@ def test_processes_load_same_samples_and_errors(forker: Forker, tmp_path: Path) 
 def test_threads_load_samples_if_server_is_unusable(
     tmp_path: Path, logged: list[str], before: str, problem: str
 ) -> None:
-    made = job(tmp_path / "data", before=before)
-    with started_server(made, logged) as processes:
+    custom_job = job(tmp_path / "data", before=before)
+    with started_server(custom_job, logged) as processes:
         inputs, _ = processes.load("train", 3, 1)
         processes.load("train", 4, 1)
     assert inputs.shape == (3, 4, 3)
@@ -289,24 +291,24 @@ def test_slow_python_of_user_defined_classes_needs_processes(
 
 @pytest.mark.long
 def test_run_with_processes_has_losses_of_threads(start: Start, tmp_path: Path) -> None:
-    made = job(tmp_path / "data", extra='["broken"]', cpus=2, strategy="ddp", epochs=3)
-    with_threads = start(made, every_step=True).completed()
-    with_processes = start(made, every_step=True, prepare=PREPARE).completed()
+    custom_job = job(tmp_path / "data", extra='["broken"]', cpus=2, strategy="ddp", epochs=3)
+    with_threads = start(custom_job, every_step=True).completed()
+    with_processes = start(custom_job, every_step=True, prepare=PREPARE).completed()
     assert "Processes load samples" in [line.text for line in with_processes.of(LogLine)]
     assert len(with_threads.losses) == 9
     assert with_processes.losses == with_threads.losses
     states = [group.checkpoint()["model"] for group in (with_threads, with_processes)]
     assert find_differences(*states) == []
-    longer = made.with_fields(epochs=4, resume_from=str(with_processes.folder / "checkpoints/last.pt"))
+    longer = custom_job.with_fields(epochs=4, resume_from=str(with_processes.folder / "checkpoints/last.pt"))
     resumed = [start(longer, every_step=True, prepare=prepare).completed() for prepare in ("", PREPARE)]
     assert resumed[0].losses == resumed[1].losses
 
 
 @pytest.mark.long
 def test_killed_process_ends_run_with_cause(start: Start, tmp_path: Path) -> None:
-    made = job(tmp_path / "data", extra='["deadly"]')
+    custom_job = job(tmp_path / "data", extra='["deadly"]')
     (tmp_path / "data/deadly").touch()
-    group = start(made, prepare=PREPARE)
+    group = start(custom_job, prepare=PREPARE)
     group.finish()
     (failed,) = group.of(Failed)
     assert "deadly was killed by SIGKILL" in failed.cause

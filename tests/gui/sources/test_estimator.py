@@ -115,17 +115,17 @@ def test_computation_ends_only_for_another_request(
 def test_late_estimate_of_an_earlier_request_is_ignored(
     estimator: Estimator, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, gate, answered = threading.Event(), threading.Event(), list[EstimateRequest | None]()
+    has_started, gate, answered = threading.Event(), threading.Event(), list[EstimateRequest | None]()
     estimator.changed.connect(lambda: answered.append(estimator.request))
 
     def read_past_runs(*_arguments: object) -> list[PastRun]:
-        begun.set()
+        has_started.set()
         gate.wait()
         return []
 
     monkeypatch.setattr(estimator_module, "read_past_runs", read_past_runs)
     estimator.set_request(request())
-    qtbot.waitUntil(begun.is_set)
+    qtbot.waitUntil(has_started.is_set)
     estimator.set_request(request(epochs=3))
     gate.set()
     qtbot.waitUntil(lambda: bool(answered))
