@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QLabel, QSpinBox, 
 
 from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
 from gui.devices.sparkline import Sparkline
-from gui.format import capitalize, celsius, percent, size_of
+from gui.format import capitalize, celsius, counted, percent, size_of
 from gui.sources.devices import device_format
 from gui.sources.devices.device_format import join_states, states
 from gui.sources.devices.history import DeviceHistory
@@ -172,7 +172,7 @@ class CpuRow(DeviceRow):
 
     def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
         """Show load, temperature and memory of the CPU. For a remote CPU, also set the maximum number of workers."""
-        cores = tr("{count} cores").format(count=len(cpu.core_load_percent))
+        cores = counted(len(cpu.core_load_percent), "core")
         loads = ", ".join(f"{load:.0f}" for load in cpu.core_load_percent)
         memory = size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)
         self.check.setAccessibleDescription(device_format.describe_cpu(cpu))

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gui.format import counted
 from gui.sources.columns import Floats
 from gui.style import theme
 from gui.translation import tr
@@ -43,8 +44,8 @@ class Sparkline(QWidget):
         """Set the text for screen readers: name, latest value and number of values."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
-        text = tr("Latest: {latest}, over {count} samples") if len(finite) else tr("Latest: {latest}, nothing to show")
-        self.setAccessibleDescription(text.format(latest=latest, count=len(self._values)))
+        text = tr("Latest: {latest}, over {samples}") if len(finite) else tr("Latest: {latest}, nothing to show")
+        self.setAccessibleDescription(text.format(latest=latest, samples=counted(len(self._values), "sample")))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw a line per run of values without gaps, over a grid line at half height. Disabled lines are gray."""

@@ -286,11 +286,12 @@ class RunData:
                 self.unsaved |= event.code == "unsaved"
                 self._add_line(event, "warning", event.message)
             case EventsLost():
-                self._add_line(
-                    event,
-                    "warning",
-                    tr("{count} events are missing here: {reason}").format(count=event.count, reason=event.reason),
+                text = (
+                    tr("1 event is missing here: {reason}")
+                    if event.count == 1
+                    else tr("{count} events are missing here: {reason}")
                 )
+                self._add_line(event, "warning", text.format(count=event.count, reason=event.reason))
             case _:
                 self._apply_ending_event(event)
 

@@ -12,6 +12,7 @@ from engine.contract.job import Job
 from engine.contract.model_split import PLANNING, ModelSplit
 from engine.contract.problems import Problem
 from engine.parallel.split_points import CannotSplit, choose_points, compute_stages
+from gui.format import counted
 from gui.sources.json_lines import RequestProcess
 from gui.split_points.view import SplitPointsView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
@@ -135,11 +136,11 @@ class SplitPointsPage(TrialPage):
             return
         strategy = load_catalogue().strategy(job.resolved_strategy)
         schedule = SCHEDULES[job.parallel.pipeline_schedule] if strategy is not None and strategy.has_schedule else ""
-        batches = tr("{count} microbatches of {images} images").format(
-            count=split.microbatches, images=split.microbatch_size
+        batches = tr("{microbatches} of {images}").format(
+            microbatches=counted(split.microbatches, "microbatch"), images=counted(split.microbatch_size, "image")
         )
         if split.microbatches == 1:
-            batches = tr("whole batches of {images} images").format(images=split.microbatch_size)
+            batches = tr("whole batches of {images}").format(images=counted(split.microbatch_size, "image"))
         self.title.setText(tr("Split points of {name}").format(name=model_title(job.model.name)))
         self.subtitle.setText(
             tr("{strategy}, {stages} stages on {devices} devices · {schedule}").format(

@@ -132,9 +132,9 @@ def describe_gpu(gpu: Gpu) -> str:
 
 def describe_cpu(cpu: Cpu) -> str:
     """Describe a processor in a sentence for screen readers."""
-    return tr("{name}, {cores} cores: load {load}, memory {memory}").format(
+    return tr("{name}, {cores}: load {load}, memory {memory}").format(
         name=cpu.name,
-        cores=len(cpu.core_load_percent),
+        cores=counted(len(cpu.core_load_percent), "core"),
         load=percent(cpu.load_percent),
         memory=size_of(cpu.memory_used_bytes, cpu.memory_total_bytes),
     )

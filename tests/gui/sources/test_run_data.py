@@ -94,6 +94,7 @@ def test_run_data_ignores_repeated_events() -> None:
         ([Chosen(field="picture_cache", choice="disk", why="Decoded once.")], "Decoded images: disk. Decoded once.", ["info"]),
         ([Chosen(field="precision", choice="bf16", why="it is fast")], "Precision: bf16. It is fast.", ["info"]),
         ([EventsLost(count=12, reason="the disk was full")], "12 events are missing here: the disk was full", ["warning"]),
+        ([EventsLost(count=1, reason="the disk was full")], "1 event is missing here: the disk was full", ["warning"]),
         ([Failed(cause="Loss became NaN")], "Loss became NaN", ["error"]),
         (make_first_execution(25), "3 images could not be read and are left out", ["warning"]),
         ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "[rank 0] hello", ["info"]),
