@@ -137,7 +137,7 @@ class DeviceColumns:
         self.temperature_c = Column()
 
     def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Append samples in order, with the time and step of each. There must be at least one sample."""
+        """Append one or more samples in order of time, each with its time and step."""
         seconds, steps, device_samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)

@@ -1,4 +1,4 @@
-"""Shell scripts that take the place of programs."""
+"""Shell scripts that stand in for real programs in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Child processes of commands: Ctrl+C, and exits without an answer. Shell scripts take the place of Python."""
+"""Child processes that commands start: Ctrl+C, and children that exit without an answer.
+
+Shell scripts stand in for the Python interpreter.
+"""
 
 from __future__ import annotations
 

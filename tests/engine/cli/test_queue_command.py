@@ -91,7 +91,7 @@ def test_queue_refuses_runs_outside_the_queue(enqueue: Enqueue, run_command: Run
     assert "there is no run “nobody”" in run_command("queue", "release", "nobody").err
 
 
-def test_queue_reports_a_run_that_has_left(
+def test_release_reports_a_run_that_has_devices(
     enqueue: Enqueue, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = enqueue("first")

@@ -103,7 +103,7 @@ def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, started: list[Run
         ("start_supervisor", OSError(errno.ENOSPC, "no space"), "is full"),
     ],
 )
-def test_launcher_is_free_after_a_failed_start(
+def test_launcher_is_not_busy_after_a_failed_start(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception, message: str
 ) -> None:
     monkeypatch.setattr(f"gui.sources.launcher.{broken}", Mock(side_effect=error))

@@ -170,7 +170,7 @@ class _Branching(nn.Module):
 
 
 class _Tied(nn.Module):
-    """Model that uses the weight of its first layer again, outside of the layer."""
+    """Model that reuses its first layer's weight outside that layer."""
 
     def __init__(self) -> None:
         super().__init__()
