@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from PySide6.QtCore import QProcess, Qt, QTimer
-from PySide6.QtGui import QFontDatabase, QHideEvent, QTextOption
+from PySide6.QtGui import QHideEvent, QTextOption
 from PySide6.QtWidgets import QDialog, QLabel, QListWidget, QPlainTextEdit, QSplitter, QWidget
 
 from engine.contract.problems import Problem
@@ -44,8 +44,7 @@ class ReportDialog(QDialog):
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
         self.files = styled(QListWidget(), name=tr("Files of the report"))
         self.files.currentTextChanged.connect(self._show_file)
-        self.text = styled(QPlainTextEdit(readOnly=True), name=tr("Text of the file"))
-        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.text = styled(QPlainTextEdit(readOnly=True), "code", name=tr("Text of the file"))
         self.text.setTabChangesFocus(True)
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # fast for long lines, too
         self.problem = ProblemLabel()

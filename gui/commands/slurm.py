@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QFontDatabase, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLineEdit, QPlainTextEdit, QPushButton, QSpinBox, QWidget
 
 from engine.checks.job_checks import problems
@@ -65,9 +65,11 @@ class SlurmDialog(QDialog):
         self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
         self.numbers = {name: indent_text(QSpinBox()) for name in _NUMBERS}
         self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)
-        self.script = QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
-        self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.script.setAccessibleName(tr("Script"))
+        self.script = styled(
+            QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap),
+            "code",
+            name=tr("Script"),
+        )
         self.problem = ProblemLabel()
         self.discard = push_button(tr("Discard &edits"), self._discard)
         self.submit = push_button(tr("&Submit"), self._submit)

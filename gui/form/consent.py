@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QFontDatabase, QTextOption
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
@@ -17,6 +17,7 @@ from engine.system.plain_text import escape
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import counted
 from gui.sources.background import in_background, reraise
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.layouts import hbox
@@ -67,11 +68,10 @@ class ConsentBar(QFrame):
         self._show.setCheckable(True)
         self._show.toggled.connect(self._show_program_text)
         self._allow = push_button(tr("Allow"), self._allow_contents, name=tr("Allow this model file to run"))
-        self._text = styled(QPlainTextEdit(), name=tr("Text of the model file"))
+        self._text = styled(QPlainTextEdit(), "code", name=tr("Text of the model file"))
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
-        self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self._text.setFixedHeight(180)  # lines wrap, so that no code is hidden at their ends
+        theme.scale_with_text(self._text.setFixedHeight, 180)  # lines wrap, so that no code is hidden at their ends
         self._text.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)  # fast for long lines, too
         self._hidden_note = styled(QLabel(wordWrap=True), "warning")
         self._hidden_note.hide()

@@ -11,6 +11,7 @@ from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localized
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import create_fold_button, push_button, styled, tool_button
 from gui.widgets.labels import ElidedLabel
@@ -56,7 +57,7 @@ class DatasetCard(QFrame):
         self._listing = styled(QPlainTextEdit(), name=tr("Unreadable files"))
         self._listing.setReadOnly(True)
         self._listing.setTabChangesFocus(True)
-        self._listing.setFixedHeight(110)
+        theme.scale_with_text(self._listing.setFixedHeight, 110)
         self.bars = ClassBalance()
         self._bars_area = styled(QScrollArea(widgetResizable=True), "panel", name=tr("Counts per class"))
         self._bars_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

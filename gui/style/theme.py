@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QGuiApplication, QPalette
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QFontMetrics, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 
 from engine.contract.devices import CPU, is_gpu
@@ -308,6 +308,7 @@ def style_sheet(scheme: Colors) -> str:
         "title": f"{1.2 * points:.1f}pt",
         "welcome": f"{1.7 * points:.1f}pt",
         "line": f"{line}px",
+        "code": QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family(),
     }
     sizes |= {f"px{pixels}": f"{scale_pixels(pixels)}px" for pixels in _SCALED_PIXELS}
     return Template(_STYLE).substitute(
@@ -337,6 +338,7 @@ QLabel#heading { font-weight: 600; }
 QLabel#title { font-weight: 600; font-size: $title; }
 QLabel#welcome { font-weight: 600; font-size: $welcome; }
 QLabel#section { font-weight: 600; color: $accent; border-bottom: 1px solid $border; padding: 10px 0 4px 0; }
+#code { font-family: "$code"; }
 QDialog#palette { background: $panel; border: 1px solid $border; }
 QDialog#palette QListView { border: none; }
 QLabel#error { color: $error; }

@@ -9,13 +9,14 @@ import pytest
 import shiboken6
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QPushButton, QTableWidget, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QPlainTextEdit, QPushButton, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from gui.main_window import MainWindow
 from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
+from gui.widgets.buttons import styled as with_style
 from gui.widgets.layouts import vbox
 from tests.support.contrast import MIN_RATIO, compute_contrast
 from tests.support.widgets import ShowWidget
@@ -122,6 +123,17 @@ def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
         with qtbot.assertNotEmitted(theme.notifier.changed):
             theme.choose("system", percent)
     assert widths == [40, 80, 40]
+
+
+@pytest.mark.usefixtures("normal_text", "styled")
+def test_code_has_one_width_and_the_size_of_other_texts(show_widget: ShowWidget) -> None:
+    widgets = [show_widget(with_style(kind(), "code")) for kind in (QPlainTextEdit, QLabel)]
+    for percent in (100, 200, 100):
+        theme.choose("system", percent)
+        for widget in widgets:
+            metrics = widget.fontMetrics()
+            assert metrics.horizontalAdvance("iii") == metrics.horizontalAdvance("MMM")
+            assert widget.font().pointSizeF() == QApplication.font().pointSizeF()
 
 
 def test_label_changes_its_kind(show_widget: ShowWidget) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.checks.conversion_checks import conversion_problems, may_accept_any_size, out_problems
@@ -264,8 +264,7 @@ class _CommandLine(QWidget):
 
     def __init__(self, command: NextCommand) -> None:
         super().__init__()
-        text = QLabel(command.command, wordWrap=True)
-        text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        text = styled(QLabel(command.command, wordWrap=True), "code")
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         copy = QPushButton(tr("Copy"))
         copy.setAccessibleName(tr("Copy the command: {purpose}").format(purpose=command.purpose))
