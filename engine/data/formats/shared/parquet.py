@@ -42,7 +42,9 @@ def open_parquet(path: str) -> Iterator[Any]:
             raise
         except pyarrow.ArrowMemoryError:
             raise MemoryError from None
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # pyarrow raises OSError without a number, too
+                raise
             reason = printable(str(error).splitlines()[0] if str(error) else "")[:200]
             raise UnusableFile(path, f"is not a readable Parquet file ({reason})", "Download it again.") from None
         except (ValueError, OverflowError) as error:  # a name that is not UTF-8, or a value that Python can't hold

@@ -113,6 +113,18 @@ def test_a_parquet_file_with_text_that_is_not_utf_8_is_unusable(tmp_path: Path) 
 
 
 @needs_pyarrow
+def test_a_damaged_parquet_file_is_unusable(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    write_rows(path, [make_row(0, label="sea")])
+    path.write_bytes(b"PAR1" + b"\xff" * 12 + path.read_bytes()[16:])  # the header of the first page
+    with pytest.raises(UnusableFile, match=r"not a readable Parquet file \(Couldn't deserialize thrift"):
+        list(rows_in(str(path)))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(rows_in(str(path)))
+
+
+@needs_pyarrow
 def test_huggingface_reports_rows_without_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = encode_png(TRUTH.images[0])
     images = [image, None, b"", image + b"x"]

@@ -297,7 +297,7 @@ def test_detected_kinds_begin_with_the_most_detailed(outlines: bool, boxes: bool
         ([{"shapes": [], "tags": ["x"]}], ("classes labels", 3, ())),
         ([{"shapes": []}, *[{"other": 1}] * 2], ("boxes", 2, ("2 of 3 ",))),
         ([{"shapes": []}, {"other": 1}], ("boxes", 3, ())),
-        ([{"shapes": []}] * 30 + [{"shapes": ["polygon"]}] + [{"shapes": []}] * 9, ("instances boxes", 3, ())),
+        ([{"shapes": []}] * 31 + [{"shapes": ["polygon"]}] + [{"shapes": []}] * 8, ("instances boxes", 3, ())),
         ([{"other": 1}], None),
     ],
 )

@@ -25,7 +25,7 @@ def thing(kind: str | None, exterior: Any, interior: Any = (), **more: Any) -> d
     return {"classTitle": "cat", "geometryType": kind, "points": points, **more}
 
 
-BOX = thing("rectangle", [[11, 2], [1, 12]])
+BOX = thing("rectangle", [[11, 5], [1, 12], [4, 2]])
 
 
 def put(folder: Path, *objects: Any, name: str = "ds/a", tags: tuple[Any, ...] = ()) -> Path:

@@ -16,7 +16,7 @@ from engine.data.formats.shared.label_columns import (
     profile_columns,
     split_labels,
 )
-from engine.data.formats.shared.tables import Table, find_tables, open_table
+from engine.data.formats.shared.tables import Table, find_tables, open_table, warn_about_cut_lines
 from engine.data.formats.tree import Tree
 
 
@@ -110,6 +110,17 @@ def test_find_tables_searches_two_levels(tmp_path: Path) -> None:
     for number in range(201):  # one too many for tables
         (tmp_path / f"{number}.txt").touch()
     assert list(find_tables(Tree(str(tmp_path)))) == [("", "a.csv"), ("x", "b.tsv"), ("x/y", "c.jsonl")]
+    (tmp_path / "0.txt").unlink()
+    assert len(list(find_tables(Tree(str(tmp_path)), (".txt",)))) == 200
+
+
+def test_each_truncated_table_is_reported(tmp_path: Path) -> None:
+    last_lines = {"a.csv": "b.pn", "b.csv": "b.png,cat", "c.csv": "c.p"}
+    tables = [table(tmp_path, name, f"file,x\na.png,cat\n{line}") for name, line in last_lines.items()]
+    problems = warn_about_cut_lines(Tree(str(tmp_path)), [each for each in tables if each is not None])
+    assert [[part in problem.message for part in ("a.csv", "b.pn.", "c.csv", "c.p.")] for problem in problems] == [
+        [True, True, False, False], [False, False, True, True],
+    ]  # fmt: skip
 
 
 # Columns

@@ -222,7 +222,7 @@ def test_splits_without_texts_are_left_out() -> None:
 
 
 def test_read_annotated_reports_pairs_and_unused_files(tmp_path: Path) -> None:
-    touch(tmp_path, "a.png", "b.png", "labels/a.txt", "labels/z.txt", "labels/list.txt")
+    touch(tmp_path, "a.png", "b.png", "labels/a.txt", "labels/z.txt", "labels/list.txt", "labels/x/a.txt")
     splits = {"train": [Pair(str(tmp_path / "a.png"), str(tmp_path / "labels/a.txt"))]}
     splits["val"] = [*splits["train"], Pair(str(tmp_path / "b.png"), None)]
     found, problems = read_annotated(Tree(str(tmp_path)), splits, splits, parse_words, frozenset({"list.txt"}))
@@ -230,7 +230,7 @@ def test_read_annotated_reports_pairs_and_unused_files(tmp_path: Path) -> None:
         "train": ["a.png"], "val": ["a.png"],
     }  # fmt: skip
     named = [problem.message.rpartition(": ")[2] for problem in problems]
-    assert named == ["a.png.", "z.txt.", "b.png."]
+    assert named == ["a.png.", "z.txt, a.txt.", "b.png."]
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,8 @@ def test_voc_reads_several_folders_of_annotations(tmp_path: Path) -> None:
         ("a\nb c\n", ["a", "b c"]),
         ("a  1\nb c -1\n", ["a", "b c"]),
         ("b c\na\nb c\n", ["a", "b c"]),
-        ("JPEGImages/a.png Annotations/a.xml\n", ["a"]),
-        ("\ufeff./b c.png\r\na.xml", ["a", "b c"]),
+        ("JPEGImages\\a.png Annotations/a.xml\nd.1\n", ["a"]),
+        ("\ufeff./b c.png\r\na.XML", ["a", "b c"]),
     ],
 )
 def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str]) -> None:

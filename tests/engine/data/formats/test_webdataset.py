@@ -183,15 +183,16 @@ def test_unpacking_does_without_locks_that_are_not_supported(
         assert unpack_once([str(write(tmp_path / "a.tar", {}))], lambda folder: None).is_dir()
 
 
-def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.parametrize("error", [UnusableFile("a.tar", "is torn"), OSError(errno.ENOSPC, ""), KeyboardInterrupt()])
+def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path, error: BaseException) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(b"1")
 
     def fail(folder: Path) -> None:
         (folder / "x").touch()
-        raise UnusableFile(archive, "is torn")
+        raise error
 
-    with pytest.raises(UnusableFile):
+    with pytest.raises(type(error)):
         unpack_once([str(archive)], fail)
     assert list((cache / "unpacked").iterdir()) == []
 

@@ -112,10 +112,11 @@ def test_yolo_counts_images_of_a_split_without_labels(tmp_path: Path) -> None:
 
 
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
-    text(root / "train.txt", "images/a.png\nimages/gone.png\n")
-    assert list_images(root) == {"train": ["images/a.png"]}
-    assert "1 image named in train.txt but not in the folder: gone.png" in join_problems(read_once(FORMAT, root))
+    files = {"one/images/a.png": BOX, "two/images/a.png": BOX}
+    root = write_images_with_labels(tmp_path, files, "train: two/train.txt\nnames: [x]\n")
+    text(root / "two/train.txt", "images/a.png\nimages/gone.png\n")
+    assert list_images(root) == {"train": ["two/images/a.png"]}
+    assert "1 image named in two/train.txt but not in the folder: gone.png" in join_problems(read_once(FORMAT, root))
 
 
 def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:

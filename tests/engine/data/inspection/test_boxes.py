@@ -15,6 +15,7 @@ from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
+from engine.data.inspection.objects import read_shrunk
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text, write_numbered_mask
 
@@ -82,6 +83,17 @@ def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
     assert np.abs(left - right).max() > 30
 
 
+def test_read_shrunk_turns_photos_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter clockwise
+    photo = Image.new("RGB", (80, 40), boxed.COLORS["dog"])
+    photo.paste(boxed.COLORS["cat"], (0, 0, 40, 40))
+    photo.save(tmp_path / "a.jpg", exif=exif)
+    found = read_shrunk(str(tmp_path / "a.jpg"), 20)
+    assert found.shape == (20, 10, 3)
+    assert np.abs(found[[2, -3], 5] - np.array([boxed.COLORS["cat"], boxed.COLORS["dog"]])).max() < 20
+
+
 def test_unusable_images_are_left_out_with_reason(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE}, "val": {"e": TWO}})
     draw(root / "train2017/a.png", TWO._replace(width=70))
@@ -110,13 +122,17 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
         for number in range(300)
     ]
     crowded = DrawnImage(60, 80, tuple(many))
-    for split in ("train", "val"):
-        draw(tmp_path / f"images/{split}/a.png", crowded)
-        write_numbered_mask(tmp_path / f"masks/{split}/a.png", crowded)
+    full = DrawnImage(60, 80, tuple(many[:255]))
+    for name, drawn in (("train/a", crowded), ("val/a", crowded), ("train/b", full)):
+        draw(tmp_path / f"images/{name}.png", drawn)
+        write_numbered_mask(tmp_path / f"masks/{name}.png", drawn)
     report = inspect_folder(tmp_path, "instances")
     assert [problem.message for problem in report.problems if "255" in problem.message] == [
         "There are 2 images with more than 255 instances: a.png."
     ]
+    pixels = np.asarray(Image.open(BytesIO(report.examples[1].png)).convert("RGB"))
+    last = many[254]
+    assert tuple(pixels[last.top, last.left]) not in (boxed.COLORS["cat"], boxed.GRAY)
 
 
 def test_empty_boxes_are_reported(tmp_path: Path) -> None:

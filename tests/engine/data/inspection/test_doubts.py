@@ -102,15 +102,18 @@ def make_box_split(files: list[Path], *labels: list[int]) -> BoxSplit:
         (("a.png", "a.bmp"), ([0], [0, 0]), False),
         (("a.png", "a.png"), ([0], [0]), False),
         (("a.png", "b.bmp"), ([0], [0]), False),
+        (("a.png", "x/a.bmp"), ([0], [0]), False),
+        (("a.png", "a.bmp", "a.gif"), ([0], [0], [0]), True),
     ],
 )
 def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
-    tmp_path: Path, names: tuple[str, str], labels: tuple[list[int], list[int]], is_reported: bool
+    tmp_path: Path, names: tuple[str, ...], labels: tuple[list[int], ...], is_reported: bool
 ) -> None:
     files = [write_noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
     split = make_box_split([write_noise(tmp_path / "first.png"), *files], [0], *labels)
     found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
-    assert [f"({names[0]} and {names[1]})" in problem.message for problem in found] == [True] * is_reported
+    pairs = "; ".join(f"{names[0]} and {name}" for name in names[1:])
+    assert [f"({pairs})" in problem.message for problem in found] == [True] * is_reported
 
 
 # Spellings of classes

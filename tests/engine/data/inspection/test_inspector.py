@@ -157,10 +157,11 @@ def damage_within(path: Path) -> None:
 def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
     for place in range(40):
         write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
-    damage_within(tmp_path / "set/b/39.png")
+    damage_within(tmp_path / "set/b/1.png")
     write_image(tmp_path / "set/a/odd.bmp")
     report = inspect_folder(tmp_path / "set")
-    assert [item.path for item in report.unreadable] == ["b/39.png"]
+    assert [item.path for item in report.unreadable] == ["b/1.png"]
+    assert [example.class_name for example in report.examples] == ["a"] * 6 + ["b"] * 6
     assert "sample" not in texts(report, "warning")
 
 

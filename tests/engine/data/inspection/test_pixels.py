@@ -49,7 +49,9 @@ def test_images_of_different_single_colors_have_no_problem(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("high", [2, 9, 15])
 def test_narrow_bit_depths_are_reported_with_a_factor(tmp_path: Path, high: int) -> None:
-    (problem,) = problems(write(tmp_path, [noise(seed, 0, high) for seed in range(12)]))
+    blank = [np.zeros((SIDE, SIDE, 3), np.uint8)] * 4
+    folder = write(tmp_path, [noise(seed, 0, high) for seed in range(12)] + blank)
+    (problem,) = check_pixels([str(path) for path in folder.rglob("*.png")], 3, None)
     assert f"levels 0 to {high} of 255" in problem.message
     assert f"by {255 // high}" in problem.remedy
 

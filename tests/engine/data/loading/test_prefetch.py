@@ -42,7 +42,9 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
         return StagedBatch(slot, 1, 1, np.zeros(1, np.int64))
 
     def build(
-        broken: int = -1, on_epoch_read: Callable[[int], None] = lambda epoch: events.append("on_epoch_read")
+        broken: int = -1,
+        on_epoch_read: Callable[[int], None] = lambda epoch: events.append("on_epoch_read"),
+        should_continue: Callable[[], bool] = lambda: True,
     ) -> Prefetcher[list[int]]:
         batches = (RankSamples(np.array([number]), 1) for number in range(BATCHES))
         prefetcher = Prefetcher(
@@ -51,7 +53,7 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
             batches,
             slots=slots,
             fill=lambda slot, batch, _epoch: fill(slot, batch, broken),
-            should_continue=lambda: True,
+            should_continue=should_continue,
             finish_epoch=lambda epoch: events.append("finish_epoch"),
             on_epoch_read=on_epoch_read,
         )
@@ -95,6 +97,17 @@ def test_close_releases_slots_of_unused_batches(start: Start, slots: Slots[list[
         prefetcher.close()
         assert count_free_slots(slots) == LIMIT
         assert prefetcher.get() is None
+    assert events == []
+
+
+def test_prefetcher_stops_early_without_reporting_the_end(
+    start: Start, slots: Slots[list[int]], events: list[str]
+) -> None:
+    answers = iter((True, True, False))
+    prefetcher = start(should_continue=lambda: next(answers))
+    assert [take_batch(prefetcher, slots) for _ in range(2)] == [[0], [1]]
+    assert prefetcher.get() is None
+    prefetcher.close()
     assert events == []
 
 

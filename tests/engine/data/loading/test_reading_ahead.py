@@ -113,8 +113,15 @@ def test_epoch_is_prefetched_once(make: Make, splits: Splits) -> None:
         loader.prefetch(2)
         for thread in readers():
             thread.join()
-    assert are_equal(list(loader.epoch(2)), list(make(splits.val, threads=0).epoch(2)))
     assert loader.decoded == len(splits.val)
+    loader.prefetch(3)
+    [thread] = readers()  # it waits for slots
+    batches = loader.epoch(2)
+    first = next(batches)
+    assert readers() == [thread]
+    for epoch, found in ((2, [first, *batches]), (3, list(loader.epoch(3)))):
+        assert are_equal(found, list(make(splits.val, threads=0).epoch(epoch)))
+    assert loader.decoded == 2 * len(splits.val)
 
 
 @pytest.mark.parametrize("start", [0, 9])
