@@ -201,8 +201,8 @@ class ModelFollower(QObject):
             self.is_active = False
 
     def _on_task_edited(self) -> None:
-        """Follow the default again if the model belongs to another task, except for a loaded or prefilled job."""
-        if self._recipes.is_loading or self._recipes.paused:
+        """Follow the default again if the model belongs to another task, except for a prefilled job."""
+        if self._recipes.paused:
             return
         catalogue, model = self._environment.catalogue, self._rows["model"].value()
         entry = catalogue.model(model)

@@ -367,8 +367,7 @@ class RecipeFollower(QObject):
         """Load the recipes from the disk again, offer them in the list, and request a validation of the form."""
         self._available_recipes, self._offered = load_recipes(), []
         with self._ignore_edits():
-            self._offer_recipes()
-        self._row.edited.emit()
+            self._offer_recipes()  # the list emits `edited`, which requests the validation
 
     def _ask_to_delete(self) -> None:
         """Ask in a non-modal dialog whether to delete the selected recipe."""

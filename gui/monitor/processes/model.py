@@ -26,7 +26,7 @@ SORT_ROLE = Qt.ItemDataRole.UserRole
 """Item role of the sort key, a number or a text."""
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
-KINDS = {"compute": tr("Compute"), "graphics": tr("Graphics"), "both": tr("Both"), None: ""}
+KINDS = {"compute": tr("Compute"), "graphics": tr("Graphics"), "both": tr("Both")}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ProcessRow:
     mine: bool = False
     gpus: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    kind: ProcessKind | None = None
+    kind: ProcessKind = "compute"
     memory_used_bytes: int | None = None
     sm_percent: float | None = None
     cpu_percent: float | None = None
@@ -305,12 +305,10 @@ def _is_other_user(line: ProcessRow) -> bool:
     return is_of_other_user and line.run is None and not line.group and line.kind != "graphics"
 
 
-def _merge_kinds(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
-    """Return the kind of GPU use that all processes have, "both" if they differ, or None if it is unknown."""
-    known_kinds = {kind for kind in kinds if kind is not None}
-    if len(known_kinds) > 1:
-        return "both"
-    return next(iter(known_kinds), None)
+def _merge_kinds(kinds: Iterable[ProcessKind]) -> ProcessKind:
+    """Return the kind of GPU use that all processes have, or "both" if they differ."""
+    first, *others = set(kinds)
+    return "both" if others else first
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
