@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
+from engine.runs.consent import has_consent
 from gui.form.consent import PREVIEW_BYTES, ConsentBar
 from tests.support.widgets import find_button, join_visible_texts
 
@@ -31,9 +32,13 @@ def test_consent_to_a_changed_file_asks_again(model_file: Path, qtbot: QtBot) ->
         find_button(bar, "Allow this model file").click()
         qtbot.waitUntil(lambda: "has just changed" in join_visible_texts(bar))
     qtbot.waitUntil(lambda: text.toPlainText() == AFTER)
+    sha256 = model_file_sha256(str(model_file))
+    assert sha256 is not None
+    assert not has_consent(str(model_file), sha256)
     with qtbot.waitSignal(bar.allowed) as agreed:
         find_button(bar, "Allow this model file").click()
-    assert agreed.args == [model_file_sha256(str(model_file))]
+    assert agreed.args == [sha256]
+    assert has_consent(str(model_file), sha256)
 
 
 def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:

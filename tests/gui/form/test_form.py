@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from gui.form.form import JobForm
 from gui.form.submit_bar import StepList
 from gui.format import size
 from tests.gui.sources.devices.snapshots import gpu, snapshot
-from tests.support.widgets import find_button
+from tests.support.widgets import find_button, join_visible_texts
 
 REPORT = DatasetReport(
     folder="",
@@ -65,6 +66,8 @@ def test_empty_form_asks_for_a_folder_without_an_error(form: JobForm, qtbot: QtB
     assert problem_at(form, "dataset") == form.reason.text() == ""
     assert form.steps.states["Data"] == "to do"
     assert "folder" in form.train.accessibleDescription() + form.train.toolTip()
+    form.set_field("learning_rate", "fast")
+    qtbot.waitUntil(lambda: "Learning rate" in form.train.toolTip())
     form.set_field("dataset", "/no/such/folder")
     qtbot.waitUntil(lambda: problem_at(form, "dataset") != "")
 
@@ -103,6 +106,10 @@ def test_focus_returns_to_train(filled: JobForm, qtbot: QtBot) -> None:
     assert (filled.train.hasFocus(), filled.train.toolTip()) == (False, "Starting the run.")
     filled.set_starting(False)
     assert filled.train.hasFocus()
+    filled.set_starting(True)
+    filled.focus_field("epochs")  # the user has moved the focus
+    filled.set_starting(False)
+    assert not filled.train.hasFocus()
 
 
 def test_warning_does_not_disable_train(filled: JobForm, qtbot: QtBot) -> None:
@@ -151,7 +158,7 @@ def test_section_shows_and_resets_changes(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("seed", 7)
     assert training.mark.text() == "● 2 changed"
     form.rows["seed"].reset.click()
-    assert training.mark.text() == "● 1 changed"
+    assert (training.mark.text(), training.reset.isHidden()) == ("● 1 changed", False)
     form.set_field("seed", 7)
     form.rows["seed"].lock("Fixed.")
     training.reset.click()
@@ -269,9 +276,12 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
     assert "ants: train 12, val 3" in filled.card.bars.accessibleDescription()
     assert filled.card.bars.isVisibleTo(filled)
     assert filled.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
+    assert filled.card.isAncestorOf(filled.card._listing)
     examples = tuple(Example(name, "train", b"") for name in ("ants", "bees"))
     filled.card.show_report(msgspec.structs.replace(REPORT, unreadable=(), unreadable_count=0, examples=examples))
     assert (filled.card._listing.toPlainText(), filled.card.bars.isVisibleTo(filled)) == ("", False)
+    filled.card._more.click()
+    assert (filled.card._listing.isVisibleTo(filled), filled.card.bars.isVisibleTo(filled)) == (False, True)
     requested: list[int] = []
     filled.card.gallery_requested.connect(requested.append)
     filled.card.open.click()
@@ -283,6 +293,7 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot
         filled.card.show_progress(done, 10)
         assert (bar.value(), bar.maximum(), bar.isVisibleTo(filled)) == (done, 10, True)
         assert filled.card.text() == f"Inspecting the folder… {done} of 10 files"
+        assert f"{done} of 10 files" in join_visible_texts(filled.card)
     card = filled.card
     card.show_progress(0, 0)
     assert card.text() == "Inspecting the folder… listing files"
@@ -495,6 +506,11 @@ def test_estimate_is_for_the_jobs_images_size_and_devices(filled: JobForm, qtbot
         "Time and memory from run a",
         "Scaled to the number of devices and the image size",
     ]
+    large, small = gpu(0), gpu(1, memory_total_bytes=24 << 30)
+    filled.set_machine(snapshot(large, small))
+    request = replace(request, job=request.job.with_fields(devices=(large.uuid, small.uuid)))
+    filled.readiness.show_estimate(request, Estimate(seconds=720.0, memory_bytes=9 << 30))
+    assert filled.submit_bar.estimate.text() == "Estimate: about 12 min on 2 GPUs, 9.0 of 24.0 GiB each"
 
 
 def test_note_does_not_move_adjacent_editors(filled: JobForm, qtbot: QtBot) -> None:
@@ -503,3 +519,7 @@ def test_note_does_not_move_adjacent_editors(filled: JobForm, qtbot: QtBot) -> N
     filled.rows["batch_size"].set_note("99999999 isn't possible; this is the largest value.")
     qtbot.waitUntil(lambda: filled.rows["epochs"].height() > height)
     assert len({spin.mapTo(filled, QPoint()).y() for spin in spins}) == 1
+    labels = [filled.rows[name].label.geometry() for name in ("epochs", "dataset")]
+    editors = [filled.rows[name].editor.geometry() for name in ("epochs", "dataset")]
+    assert labels[0].bottom() < editors[0].top()
+    assert labels[1].right() < editors[1].left()

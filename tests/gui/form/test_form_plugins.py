@@ -94,9 +94,12 @@ def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalog
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
 
 
-def test_prefill_shows_options_of_the_run(job_panel: JobPanel, form: JobForm, catalogue: Catalogue) -> None:
-    form.set_catalogue(catalogue)
+def test_prefill_shows_options_of_the_run(
+    job_panel: JobPanel, form: JobForm, catalogue: Catalogue, qtbot: QtBot
+) -> None:
     form.set_job(Job.from_fields(model="narrow", options={"width": 16}))
+    with qtbot.assertNotEmitted(form.user_edited):
+        form.set_catalogue(catalogue)
     job_panel.begin_prefill(Prefill("A fork", Job.from_fields(model="narrow", options={"width": 32})))
     assert job_panel.form.options.values() == {"width": 32}
     job_panel.end_prefill()

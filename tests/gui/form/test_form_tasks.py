@@ -62,9 +62,12 @@ def test_inspection_repeats_when_its_inputs_change(form: JobForm, images: Path, 
             form.rows[name].set_value(value)
         assert blocker.args[0].value(name) == value
     assert blocker.args == [Job.from_fields(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
+    form.set_report(DatasetReport(folder="", format="masks", classes=("a", "b")))
+    text = form.card.text()
     with qtbot.waitSignal(form.folder_chosen) as blocker:
         form.set_field("dataset", str(images / "nowhere"))
     assert blocker.args == [None]
+    assert form.card.text() not in ("", text)
 
 
 def test_roads_reject_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:

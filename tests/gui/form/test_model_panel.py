@@ -113,6 +113,9 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     below = panel.table.currentIndex().row()
     qtbot.keyClick(panel.search, Qt.Key.Key_PageUp)
     assert panel.table.currentIndex().row() < below - 1
+    for _page in MODELS:
+        qtbot.keyClick(panel.search, Qt.Key.Key_PageDown)
+    assert panel.table.currentIndex().row() == len(MODELS) - 1
     qtbot.keyClick(panel.search, Qt.Key.Key_Escape)
     assert not panel.isVisible()
 
@@ -135,11 +138,12 @@ def test_facts_appear_once_they_are_known(panel: ModelPanel, qtbot: QtBot) -> No
     row = panel.model.position("timm:tf_efficientnet_lite0")
     assert row is not None
     qtbot.waitUntil(lambda: column(panel, WEIGHTS)[row] == "included")
-    estimate = Estimate(seconds=720.0, memory_bytes=9 << 30)
-    panel.set_facts({"vgg16": WeightsState("none", 0.0)}, {"vgg16": estimate})
-    row = panel.model.position("vgg16")
-    assert row is not None
-    assert (column(panel, WEIGHTS)[row], column(panel, ESTIMATE)[row]) == ("none", "12 min, 9.0 GiB")
+    for seconds, text in ((720.0, "12 min, 9.0 GiB"), (None, "9.0 GiB")):
+        estimate = Estimate(seconds=seconds, memory_bytes=9 << 30)
+        panel.set_facts({"vgg16": WeightsState("none", 0.0)}, {"vgg16": estimate})
+        row = panel.model.position("vgg16")
+        assert row is not None
+        assert (column(panel, WEIGHTS)[row], column(panel, ESTIMATE)[row]) == ("none", text)
 
 
 def test_facts_about_other_models_do_not_hide_known_ones(panel: ModelPanel, qtbot: QtBot) -> None:
@@ -182,6 +186,11 @@ def test_weights_are_included_downloaded_or_none() -> None:
     catalogue = load_catalogue()
     entries = [catalogue.model(name) for name in ("mnist_cnn", "timm:tf_efficientnet_lite0", "resnet18")]
     states = describe_all_weights([entry for entry in entries if entry is not None], catalogue, "")
+    unet = [entry for entry in catalogue.models if entry.id == "unet"]
+    texts = [
+        describe_all_weights(unet, catalogue, name)["unet"].text for name in ("tu-tf_efficientnet_lite0", "resnet18")
+    ]
+    assert texts == ["included", "to download"]
     assert [state.text for state in states.values()][:2] == ["none", "included"]
     assert states["resnet18"].text == "44.7 MiB to download"
     assert (
@@ -200,10 +209,14 @@ def test_weights_are_included_downloaded_or_none() -> None:
 
 def test_accuracy_needs_no_percent_sign(show_widget: ShowWidget) -> None:
     panel = show_widget(ModelPanel(None))  # type: ignore[arg-type]
-    accuracies = ("COCO AP 46.2", "COCO AP 46.9", "COCO AP 46.4", "COCO AP 7.1", "")
+    accuracies = ("COCO AP 46.2", "COCO AP 46.9", "COCO AP 46.4", "COCO AP 7.1", "ImageNet 9.8%", "")
     panel.offer([msgspec.structs.replace(MODELS[0], id=text, published=text) for text in accuracies], [], "")
     panel.order.setCurrentIndex(panel.order.findData(ACCURACY))
-    assert column(panel, ACCURACY) == [f"COCO AP {number}" for number in (46.9, 46.4, 46.2, 7.1)] + [""]
+    assert column(panel, ACCURACY) == [
+        "ImageNet 9.8%",
+        *(f"COCO AP {number}" for number in (46.9, 46.4, 46.2, 7.1)),
+        "",
+    ]
 
 
 def test_model_without_its_extra_cannot_be_chosen(show_widget: ShowWidget, qtbot: QtBot) -> None:

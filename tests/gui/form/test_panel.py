@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
@@ -18,8 +18,10 @@ from engine.runs.resume import CHANGEABLE
 from gui.form.panel import JobPanel
 from gui.sources.active_runs import QueuedRun
 from gui.sources.resume_fork import Prefill
+from gui.widgets.layouts import hbox
 from tests.gui.form.test_form import REPORT, problem_at
 from tests.gui.sources.written_runs import write_run
+from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture
@@ -138,10 +140,20 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     assert "Learning rate" in problem_at(form_before, "learning_rate")
 
 
-def test_escape_asks_before_it_discards_edits(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+def test_escape_in_the_panel_asks_before_it_discards_edits(
+    panel: JobPanel, run: RunFolder, show_widget: ShowWidget, qtbot: QtBot
+) -> None:
+    outside = QLineEdit()
+    window = show_widget(QWidget())
+    window.setLayout(hbox(panel, outside))
+    panel.show()  # its new parent has hidden it
     panel.begin_prefill(make_prefill(run))
     panel.form.set_field("epochs", 9)
-    qtbot.waitActive(panel)
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    outside.setFocus()
+    qtbot.keyClick(outside, Qt.Key.Key_Escape)
+    assert not panel.findChildren(QMessageBox)
     panel.form.focus_field("epochs")
     qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
     assert panel.form.prefill is not None
@@ -172,6 +184,9 @@ def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbo
     qtbot.waitUntil(train.isEnabled)
     assert panel.window().focusWidget() is form.rows["epochs"].editor.control
     assert next(section for section in form.sections if section.title == "Optimizer").is_open
+    assert form.field_value("weight_decay") == 0.25
+    form.rows["weight_decay"].reset.click()
+    assert form.field_value("weight_decay") == completed.job().optimizer.weight_decay
     form.set_field("epochs", 4)
     qtbot.waitUntil(lambda: any(problem.field == "epochs" and problem.severity == "error" for problem in form.problems))
     assert not train.isEnabled()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -102,8 +102,10 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
         assert (page.bar.newest.isVisible(), page.bar.past.isVisible()) == (has_graphs, has_graphs)
     page.bar.newest.click()
     assert page.group.range == (300.0, 900.0)
-    assert not page.bar.newest.isVisible()
-    assert not page.bar.past.isVisible()
+    for view in (GPUS, GRAPHS):
+        page.show_view(view)
+        assert not page.bar.newest.isVisible()
+        assert not page.bar.past.isVisible()
 
 
 def test_page_marks_runs(watching: Watching) -> None:
@@ -164,6 +166,9 @@ def test_page_reports_unreadable_run(watching: Watching) -> None:
     watching.intervals.changed.emit()
     watching.page.refresh()
     assert watching.page.errors.text() == "20260101-a-run can't be read: a fault."
+    watching.hosts.errors["ws2"] = "ws2 is off."
+    watching.page.refresh()
+    assert watching.page.errors.text() == "ws2 is off.\n20260101-a-run can't be read: a fault."
 
 
 def test_page_reports_host_error(watching: Watching) -> None:
@@ -216,6 +221,7 @@ def test_page_without_gpus(watching: Watching) -> None:
         texts.append(empty.text())
     assert len(set(texts)) == 3
     assert "NVML has been asked." in texts[1]
+    assert "No NVIDIA GPU is installed" in texts[2]
 
 
 def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
@@ -227,6 +233,7 @@ def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
     assert tile.state.text().startswith("⚠")
     watching.deliver(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
     assert watching.page.gpus.empty.isVisible()
+    assert "No GPU of this machine can be monitored" in watching.page.gpus.empty.text()
     assert watching.page.errors.text() == "The NVIDIA driver is not loaded."
 
 
@@ -249,6 +256,16 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     assert dialog.states() == {"anna@ws2": "connecting…"}
     watching.deliver(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
+    hosts.add("ws3")
+
+    def list_rows() -> list[str]:
+        """Return the names of the visible buttons that remove a host, from top to bottom."""
+        buttons = [button for button in dialog.findChildren(QPushButton) if button.isVisible()]
+        buttons.sort(key=lambda button: button.mapTo(dialog, QPoint()).y())
+        return [name for button in buttons if (name := button.accessibleName()).startswith("Stop watching")]
+
+    qtbot.waitUntil(lambda: list_rows() == ["Stop watching anna@ws2", "Stop watching ws3"])
+    hosts.remove("ws3")
     hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."
     hosts.error_changed.emit("anna@ws2", hosts.errors["anna@ws2"])
     assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 can't be reached."}
@@ -274,19 +291,25 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
     assert len(rows) == 61
     assert {row["device"] for row in rows} == {full_gpu(1).uuid}
     assert {row["power_w"] for row in rows} == {"512"}
+    dialog = page.ask_csv(page.gpus.keys, START + 390, START + 990, ())  # no graph is checked
+    with qtbot.waitSignal(page.message):
+        dialog.fileSelected.emit(str(file))
+    dialog.close()
+    assert "power_w" not in file.read_text()
 
 
 def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     watching.deliver(full_gpu(0), at=-600)
-    watching.deliver(full_gpu(0))
+    watching.deliver(full_gpu(0), full_gpu(1))
     page = watching.page
     requests: list[tuple[object, ...]] = []
     page.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
     page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
     page.bar.acts["csv"].trigger()
-    assert requests[0] == ((full_gpu(0).uuid,), START - 600, START)
-    assert requests[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
+    gpus = full_gpu(0).uuid, full_gpu(1).uuid
+    assert requests[0] == (gpus, START - 600, START)
+    assert requests[1] == ((*gpus, "cpu"), START - 600, START, page.graphs.chosen)
 
 
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:

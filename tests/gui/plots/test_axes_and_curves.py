@@ -163,6 +163,7 @@ def test_left_axis_digits(qapp: QApplication) -> None:
     assert axis.format_labels([-1.0, 2.0], 1.0) == ["0.1", "100"]
 
 
+@pytest.mark.usefixtures("kolkata")
 def test_format_position_names_another_day(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()

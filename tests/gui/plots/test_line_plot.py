@@ -440,10 +440,9 @@ def test_plot_shows_its_focus_and_menu(screen: PlotOnScreen, qtbot: QtBot) -> No
     qtbot.addWidget(dense)
     for plot in (screen.plot, dense):
         plot.add_line("other", LineStyle("other", lambda: "#ff0000"))
-        plot.add_line("third", LineStyle("third", lambda: "#ff0000"))
         assert request_context_menu(plot) == (plot is screen.plot)
     (menu,) = screen.plot.findChildren(QMenu)
-    assert [action.text() for action in menu.actions()] == ["training", "other", "third"]
+    assert [action.text() for action in menu.actions()] == ["training", "other"]
     menu.close()
     screen.plot.remove_lines()
     screen.plot.add_line("train", LineStyle("training", lambda: "#ff0000"))

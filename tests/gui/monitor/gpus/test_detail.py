@@ -12,6 +12,7 @@ from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, Retir
 from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
+from gui.monitor.toolbar import GPUS
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
@@ -134,6 +135,8 @@ def test_detail_tables(watching: Watching) -> None:
     open_detail(watching, gpu)
     detail = watching.page.gpus.detail
     assert detail.links.texts()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
+    titles = [detail.links.horizontalHeaderItem(column).text() for column in range(6)]
+    assert titles == ["Link", "State", "Version", "In", "Out", "Leads to"]
     assert detail.links.texts()[1][1] == "not active"
     assert [row[0] for row in detail.xids.texts()] == [clock(START - 5), clock(START - 60)]
     assert detail.xids.texts()[0][1] == "Xid 79: the GPU has fallen off the bus"
@@ -183,6 +186,10 @@ def test_detail_refreshes(watching: Watching) -> None:
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:
     for second in range(5):
         watching.deliver(full_gpu(power_w=100.0 + second), at=second)
+    (tile,) = watching.page.gpus.tiles.tiles.values()
+    for cursor, watts in ((1.0, 101), (None, 104)):
+        watching.page.group.set_cursor(cursor)
+        assert f"Power {watts} of 700 W" in tile.figures.text()
     watching.page.show_gpu(full_gpu().uuid)
     for cursor, watts in ((-1.0, 100), (1.6, 102), (2.4, 102), (9.0, 104), (1.0, 101), (None, 104)):
         watching.page.group.set_cursor(cursor)
@@ -205,8 +212,12 @@ def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None
     assert watching.page.focusWidget() is tile.plot
 
 
-def test_detail_of_removed_gpu_closes(watching: Watching) -> None:
+def test_detail_of_removed_gpu_closes(watching: Watching, qtbot: QtBot) -> None:
     watching.deliver(full_gpu(0), full_gpu(1))
+    tabs = watching.page.bar.tabs
+    watching.page.show_gpu(full_gpu(1).uuid)
+    qtbot.mouseClick(tabs, Qt.MouseButton.LeftButton, pos=tabs.tabRect(GPUS).center())
+    assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
     watching.page.show_gpu(full_gpu(1).uuid)
     watching.page.gpus.detail.back.click()
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles

@@ -151,12 +151,14 @@ def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
     assert table.selected_rows() == [1]
 
 
-def test_gpus_sort_by_load(watching: Watching) -> None:
+def test_gpus_sort_by_load(watching: Watching, qtbot: QtBot) -> None:
     def load(first: float, second: float | None, at: float) -> None:
         watching.deliver(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
 
     def order() -> list[str]:
-        return [watching.page.gpus.tiles.tiles[key].title.text() for key in watching.page.gpus.keys]
+        tiles, keys = watching.page.gpus.tiles.tiles, watching.page.gpus.keys
+        qtbot.waitUntil(lambda: sorted(keys, key=lambda key: (tiles[key].y(), tiles[key].x())) == list(keys))
+        return [tiles[key].title.text() for key in keys]
 
     load(10, 90, 0)
     load(10, None, 0.5)

@@ -60,6 +60,9 @@ def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBo
     assert [figure and figure.id for figure in map(figures.figure_at, rows)] == ["a", "b", "c"]
     QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, rows[2], figures.mapToGlobal(rows[2])))
     assert QToolTip.text().splitlines() == ["c 1,000,000,000 W", "Meaning of c"]
+    below = QPoint(5, figures.height())
+    QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, below, figures.mapToGlobal(below)))
+    qtbot.waitUntil(lambda: not QToolTip.isVisible())
 
 
 def test_grid_paints_alarming_values_unless_faded(place: QWidget) -> None:
