@@ -104,6 +104,8 @@ def test_weights_are_found_at_the_latest_commit_or_the_revision(monkeypatch: pyt
     by_hub.unlink()
     by_hub.mkdir()
     assert find_weights(weights) == WeightsFile(str(by_user), 1)
+    reference.write_bytes(b"0" * 300)  # longer than the name of a folder may be
+    assert find_weights(weights) == WeightsFile(str(by_user), 1)
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/")
     assert weights.host == "https://mirror.example"
 
@@ -217,7 +219,8 @@ def test_missing_included_weights_are_to_be_reinstalled(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_offline_without_local_weights_is_an_error(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    monkeypatch.setenv(variable, "1")
+    for each in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(each, "1" if each == variable else "")
     given = job(**RESNET)
     disk = FixedDisk(reachable=True)
     assert [problem.severity for problem in weights_problems(given, CATALOGUE, disk)] == ["error"]

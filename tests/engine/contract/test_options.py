@@ -53,6 +53,10 @@ def test_declared_options_survive_the_catalogue() -> None:
         ("bias", "bool", True, "", True),
         ("note", "text", "", "", False),
     ]
+    assert [(each.label, each.help, each.minimum, each.maximum) for each in FIELDS[:2]] == [
+        ("Width", "Channels.", 1, 64),
+        ("Slope", "Below zero.", 0, None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +110,8 @@ def test_option_problems_name_each_option() -> None:
     found = option_problems(values, FIELDS)
     assert [problem.field for problem in found] == [f"options.{name}" for name in values]
     assert all(problem.remedy for problem in found)
-    (too_large,) = option_problems({"width": 65}, FIELDS)
-    assert too_large.remedy == "Give a value from 1 to 64."
+    (too_large, too_small) = option_problems({"width": 65, "slope": -0.1}, FIELDS)
+    assert (too_large.remedy, too_small.remedy) == ("Give a value from 1 to 64.", "Give a value of at least 0.")
     (unknown,) = option_problems({"width": 8}, ())
     assert unknown.remedy == "Remove it: none of them has options."
 

@@ -310,7 +310,7 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
         id = "mine"
         taks = ["classification"]
         [set]
-        learning_rat = 0.1
+        weight_file = "w.pt"
         epochs = "many"
         devices = ["cpu"]
         [[when]]
@@ -326,15 +326,15 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
     recipe, wrong = read_recipe(path)
     assert recipe is None
     keys = (
-        "“title”", "“about”", "“id”", "“taks”", "“set.learning_rat”", "“set.epochs”", "“set.devices”", "“[[when]] 1: image”",
+        "“title”", "“about”", "“id”", "“taks”", "“set.weight_file”", "“set.epochs”", "“set.devices”", "“[[when]] 1: image”",
         "“[[when]] 1: steps”", "“[[when]] 1: pretrained”", "“[[when]] 1: set.optimizer”", "“scale.learning_rate”", "“scale.epochs”",
     )  # fmt: skip
     for key in keys:
         assert len([problem for problem in wrong if f"mine.toml: {key}" in problem.message]) == 1, key
     assert len(wrong) == len(keys)
     assert all(problem.remedy for problem in wrong)
-    (devices,) = [problem for problem in wrong if "“set.devices”" in problem.message]
-    assert devices.remedy == "Remove it."
+    remedies = {key: problem.remedy for problem in wrong for key in keys if key in problem.message}
+    assert (remedies["“set.devices”"], remedies["“set.weight_file”"]) == ("Remove it.", "Did you mean “weight_decay”?")
 
 
 @pytest.mark.parametrize("rules", ["when = 3", "when = [3]"])
@@ -349,7 +349,7 @@ def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:
     write_recipe(folder, SMALL, "plain")
     write_recipe(folder, "title = ", "torn")
     write_recipe(folder, SMALL.replace("Mine", "a recipe"), "zoo")
-    (folder / "notes.txt").write_text("Not a recipe.")
+    (folder / "notes.toml.bak").write_text("Not a recipe.")
     found = load_recipes()
     assert [recipe.id for recipe in found.all if recipe.path] == ["zoo", "mine"]
     assert {broken.id: broken.problems[0].message.split(":")[0] for broken in found.broken} == {

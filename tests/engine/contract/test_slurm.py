@@ -50,7 +50,7 @@ def test_slurm_problems_are_reported_together() -> None:
     assert (partition.field, time.field, time.remedy) == ("--partition", "--time", "Request at least 5 minutes.")
     assert "the last 90 s" in time.message
     assert len(script_problems("exec footplate\0")) == 3
-    assert len(script_problems("#!/bin/bash\n# footplate node --slurm .")) == 1
+    assert len(script_problems("#!/bin/bash\n  # footplate node --slurm .")) == 1
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ def test_idx_file_is_mapped_in_its_size_only(shape: tuple[int, ...], is_mapped: 
     assert [images.mapped_file(8, channels) is not None for channels in (1, 3)] == [is_mapped, False]
 
 
+def test_idx_images_are_loaded_in_the_requested_order() -> None:
+    pixels = np.arange(5, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2)
+    images = IdxImages(IdxSplit("/set/idx", np.zeros(3, int), np.array([0, 2, 4])), pixels)
+    assert images.load_many(np.array([2, 0, 1]), 8, 3)[:, 2, 0, 0].tolist() == [4, 0, 2]
+    assert images.path(1) == "idx image 2"
+
+
 def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
     path = str(write_image(tmp_path / "a.png"))
     images = FileImages(FileSplit(make_files([path]), np.zeros(1, int), Files.of()), str(tmp_path))
@@ -157,12 +164,12 @@ def test_disk_cache_depends_on_masks_and_their_code(tmp_path: Path) -> None:
         MaskSplit(*[[str(tmp_path / f"{name}.png")] for name in "am"]), MaskCode((0, 1)), str(tmp_path)
     )
     chosen: list[tuple[str, str]] = []
-    store: Any = open_store(images, 8, 3, "disk", lambda *reason: chosen.append(reason))
-    other: Any = open_store(images.with_code(MaskCode((0, 2))), 8, 3, "disk", lambda *reason: chosen.append(reason))
+    store: Any = open_store(images, 1024, 3, "disk", lambda *reason: chosen.append(reason))
+    other: Any = open_store(images.with_code(MaskCode((0, 2))), 1024, 3, "disk", lambda *reason: chosen.append(reason))
     assert store.folder != other.folder
-    assert [choice for choice, _ in chosen] == ["disk", "disk"]
+    assert [(choice, "later runs: 4 MiB in" in why) for choice, why in chosen] == [("disk", True)] * 2
     assert not store.prepare(0)
-    assert store.put(0, images.load(0, 8, 3).numpy(), 1.0)
+    assert store.put(0, images.load(0, 1024, 3).numpy(), 1.0)
     assert store.prepare(0)
     os.utime(tmp_path / "m.png", ns=(5, 5))
     assert not store.prepare(0)

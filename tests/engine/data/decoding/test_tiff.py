@@ -141,11 +141,13 @@ def test_pages_of_no_stack_are_no_bands(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("engine.data.decoding.tiff_pages.MAX_BANDS", 3)
     facts = read_tiff_facts(path)
     assert (facts.bands, facts.height) == (1, SIDE)
+    bands = save(tmp_path / "bands.tif", make_values(0, 3))
+    assert read_tiff_facts(bands).bands == read_tiff(bands)[0].shape[2] == 3
     monkeypatch.setattr("engine.data.decoding.tiff_pages.MAX_BANDS", 2)
     with pytest.raises(Unfit, match="it has 3 pages; at most 2 are supported"):
         read_tiff_facts(path)
     with pytest.raises(Unfit, match=r"it is not one image \(24 x 24 x 3\)"):
-        read_tiff(save(tmp_path / "bands.tif", make_values(0, 3)))
+        read_tiff(bands)
 
 
 def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
     assert [count_channels(one, channels) for channels in (None, 1, 3)] == [1, 1, 3]
 
 
-@pytest.mark.parametrize(("kind", "limits"), [("uint16", (0, 65535)), ("float32", (500, 501))])
+@pytest.mark.parametrize(("kind", "limits"), [("uint16", (0, 65535)), ("int16", (500, 501)), ("float32", (500, 501))])
 def test_constant_band_has_the_limits_of_its_type(tmp_path: Path, kind: str, limits: tuple[float, float]) -> None:
     values = make_values(0, 5, kind)
     values[:, :, 1] = 500

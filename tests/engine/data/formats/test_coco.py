@@ -543,5 +543,9 @@ def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, othe
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_files_of_lvis_are_reported(tmp_path: Path, index: int) -> None:
-    content = read(FORMAT, write_edited(tmp_path, _set("neg_category_ids", [3], "images", index)), "boxes")
-    assert len(content.problems) == 1
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["images"][index]["neg_category_ids"] = [3]
+        json_content["annotations"][0]["image_id"] = 99
+
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
+    assert ["annotates only some" in problem.message for problem in content.problems] == [False, True]

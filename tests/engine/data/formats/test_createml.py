@@ -43,12 +43,12 @@ def test_a_bad_object_costs_itself_alone(tmp_path: Path, bad: object, place: str
 def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
     entries = [
         {"annotations": []},
-        {"image": "a.png", "annotations": [{"label": 3, "coordinates": BOX}]},
+        {"image": "a.png", "annotations": [{"label": 0, "coordinates": BOX}]},
         {"image": "gone.png", "annotations": []},
         "nonsense",
     ]
     content = read(FORMAT, write_entries(tmp_path, entries))
-    assert list_boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
+    assert list_boxes(content) == {"a": [("0", 15, 20, 25, 40)]}
     messages = " ".join(problem.message for problem in content.problems)
     assert all(phrase in messages for phrase in ("[0]", "[3]", "gone.png"))
 

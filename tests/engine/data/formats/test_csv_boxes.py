@@ -164,7 +164,7 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
         ("name,width,xmin,ymin,xmax,ymax\na.png,60,1,2,3,4\n", {"a": [("object", (1, 2, 3, 4))]}),
         ("file;class;xmin;ymin;xmax;ymax\na.png;cat;1,5;2;3;4\n", {"a": [("cat", (1.5, 2, 3, 4))]}),
         ("file,class,cx,cy,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (7, 16, 13, 24))]}),
-        ("file,class,x,y,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (10, 20, 16, 28))]}),
+        ("file,class,x,y,width,height\na.png,cat,10,20,6,8\n", {"a": [("cat", (10, 20, 16, 28))]}),
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,1,1\n", {"a": [("cat", (0, 0, 1, 1))]}),
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1\n", {"a": [("cat", (0, 0, 30, 40))]}),
         ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1.01\n", {"a": [("cat", (0, 0, 30, 40.4))]}),
@@ -183,6 +183,7 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
 def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: object) -> None:
     content = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
     assert list_annotations(content) == found
+    assert {image.size for image in content.splits[""]} == {None}
     assert ("1 box without" in messages(content)) == any(each in text for each in ("z,w", "?", "2 x", "4 5"))
 
 

@@ -94,6 +94,8 @@ def test_read_cityscapes_leaves_out_test_masks_without_labels(tmp_path: Path, va
     image.save(tmp_path / "leftImg8bit/test/berlin/b_leftImg8bit.png")
     save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_labelIds.png", np.full((64, 96), value, np.uint8))
     save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_instanceIds.png", np.full((64, 96), value, np.uint16))
+    for path in tmp_path.glob("gtFine/val/*/*Ids.png"):
+        path.write_bytes(b"")  # unreadable masks are reported later
     for kind in ("masks", "instances"):
         assert set(read(cityscapes.FORMAT, tmp_path, kind).splits) == {"train", "val"}
 
@@ -251,6 +253,8 @@ def test_detect_refuses_the_full_ade20k(tmp_path: Path, place: str) -> None:
     assert (found.kinds, found.confidence) == ((), Confidence.CERTAIN)
     assert found.evidence == ("1 masks such as ADE_train_1_seg.png",)
     assert "ADEChallengeData2016" in found.remedy
+    save_mask(tmp_path / f"{place}2_seg.png", np.zeros((64, 96, 3), np.uint8))  # without an image
+    assert len(detect(ade20k.FORMAT, tmp_path)) == 1
     (tmp_path / f"{place}.jpg").unlink()
     assert detect(ade20k.FORMAT, tmp_path) == []
 

@@ -176,6 +176,7 @@ def test_gray_masks_in_color_equal_gray_masks(tmp_path: Path, values: tuple[int,
         ([with_palette(make_striped_mask(0, 1, 2, 3), 0, RED, GREEN, BLUE)], 1, ("class 0", "class 2", "class 3")),
         ([COLORED], RED, ("#000000", "#0000ff")),
         ([THREE], 0, ("class 1", "class 2")),
+        ([make_striped_mask(0, 1, 255)], 0, ("value 1", "value 255")),
     ],
 )
 def test_ignored_values_have_no_class(tmp_path: Path, masks: list[Any], ignored: int, classes: tuple[str, ...]) -> None:
