@@ -46,6 +46,7 @@ def test_conversion_problems_limit_the_opset(opset: int, is_valid: bool) -> None
 
 def test_takes_any_size_of_dense_convolutional_models() -> None:
     assert may_accept_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
+    assert may_accept_any_size(Job.from_fields(task="segmentation", model="own.py"), CATALOGUE)
     assert not may_accept_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
     assert not may_accept_any_size(Job.from_fields(task="classification", model="vit_b_16"), CATALOGUE)
 

@@ -5,10 +5,13 @@ Answers are cached. A check waits up to two seconds for an answer, which may als
 
 from __future__ import annotations
 
+import hashlib
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +41,14 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.delenv("http_proxy", raising=False)
     yield released
     released.set()
+
+
+def test_files_are_found_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model.py").touch()
+    names = ("~", "~/model.py", "~/none", "a\0b", os.devnull)
+    assert [RealDisk().kind(name) for name in names] == ["folder", "file", "", "", "other"]
+    assert RealDisk().model_file("~/model.py").sha256 == hashlib.sha256().hexdigest()
 
 
 def test_reaches_gives_up_on_stalled_name_servers(stalled: threading.Event) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -48,6 +50,9 @@ def test_training_findings_name_usable_and_blocked_gpus() -> None:
     blocked, usable = find_training(machine(gpu(0), PASCAL))
     assert (blocked.grade, usable.grade) == ("limited", "fine")
     assert usable.text == "PyTorch can use GPU 0"
+    divided, closed = gpu(1, cuda_index=None, mig_enabled=True), gpu(2, compute_mode="prohibited")
+    *others, usable = find_training(machine(gpu(0), divided, closed))
+    assert (len(others), usable.text) == (2, "PyTorch can use GPU 0")
     parent = gpu(0, cuda_index=None, mig_enabled=True)
     (usable,) = find_training(machine(parent, instance(7, parent)))
     assert usable.text == "PyTorch can use GPU 0 MIG 7"
@@ -79,6 +84,7 @@ def test_gpu_findings_count_gpus_without_instances() -> None:
     counted, lost = gpu_findings(two)
     assert counted == Finding("fine", "GPUs", "2 × NVIDIA H200, 140.0 GiB each")
     assert "GPU 2 is lost" in lost.text
+    assert list(gpu_findings(machine(gpu(2, lost=True)))) == [lost]
     (none,) = gpu_findings(msgspec.structs.replace(two, gpus=()))
     assert none.text == "no NVIDIA GPU is installed in this machine"
 
@@ -106,10 +112,11 @@ def test_low_memory_and_disk_have_remedies(monkeypatch: pytest.MonkeyPatch, sepa
     assert memory == Finding("limited", "Memory", "1.0 GiB of 16.0 GiB free.", "Close other programs before training.")
     assert processor.text == "AMD EPYC, 2 cores"
     assert [finding.grade for finding in disk_findings()] == ["fine"]
-    monkeypatch.setattr(machine_findings, "LITTLE_DISK_BYTES", 1 << 60)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=9 * GIB, free=GIB))
+    monkeypatch.setattr(machine_findings, "LITTLE_DISK_BYTES", 2 * GIB)
     (disk,) = disk_findings()
     assert (disk.grade, str(separate_home) in disk.text) == ("limited", True)
     assert "FOOTPLATE_HOME" in disk.remedy
-    for minimum, grade in ((0, "fine"), (1 << 60, "limited")):
+    for minimum, grade in ((GIB, "fine"), (2 * GIB, "limited")):
         monkeypatch.setattr(machine_findings, "LITTLE_SHARED_BYTES", minimum)
         assert [finding.grade for finding in shared_memory_findings()] == [grade]

@@ -103,6 +103,7 @@ EVERYTHING_WRONG: dict[str, Any] = {
         "dataset": ["a", "b"],
         "learing_rate": [1, 2],
         "options.width": [1, 2],
+        "resume": [1, 2],
     },
     "goals": ["top1", "mious"],
     "trials": 0,

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 from PIL import Image
 
-from engine.contract.inference.evaluation import EVALUATION_FILE
+from engine.contract.inference.evaluation import EVALUATION_FILE, SAMPLES_FILE
 from engine.contract.inference.messages import DRAWINGS_FILE, ShowRequest, decode_drawings
 from engine.inference.evaluation import bootstrap
 from engine.inference.showing import show as show_module
@@ -57,10 +57,11 @@ def test_drawings_are_those_of_the_requested_samples(
         with pytest.raises(CannotLoad, match=f"The evaluation has {last + 1} samples"):
             show(structs.replace(request, samples=numbers), print)
     damaged = Path(shutil.copytree(evaluation, tmp_path / "damaged"))
-    (damaged / EVALUATION_FILE).write_bytes(b"{")
-    with pytest.raises(CannotLoad) as refused:
-        show(structs.replace(request, evaluation=str(damaged)), print)
-    assert [problem.field for problem in refused.value.problems] == ["evaluation"]
+    for file in (SAMPLES_FILE, EVALUATION_FILE):
+        (damaged / file).write_bytes(b"{")
+        with pytest.raises(CannotLoad) as refused:
+            show(structs.replace(request, evaluation=str(damaged)), print)
+        assert [problem.field for problem in refused.value.problems] == ["evaluation"]
     request = ShowRequest(samples=(last, 1, 0), **values)
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)

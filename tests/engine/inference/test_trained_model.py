@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import save_job
+from engine.contract.protocol import ENCODE
 from engine.inference import trained_model
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, predict_batches
@@ -192,6 +193,13 @@ def test_only_run_and_checkpoint_are_needed(
         patch.setattr(trained_model, "TASKS", {})
         with pytest.raises(CannotLoad, match="The run's task “classification” is not installed"):
             read_training(run)
+    planned = of.run.read_plan()
+    assert planned is not None
+    planned = msgspec.structs.replace(planned, preprocessing=None)
+    run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
+    with pytest.raises(CannotLoad) as refused:  # the dataset is gone
+        read_training(run)
+    assert [problem.field for problem in refused.value.problems] == ["dataset"]
     run.events_file.unlink()
     with pytest.raises(CannotLoad, match="has not started training"):
         read_training(run)

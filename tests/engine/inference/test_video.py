@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, is_video, read_frame_rate
 
-pytest.importorskip("cv2")
+cv2 = pytest.importorskip("cv2")
 
 PLAYLISTS = {
     "concat": "ffconcat version 1.0\nfile video.mp4\n",
@@ -40,6 +41,19 @@ def test_frames_of_a_video_are_read(video: Path) -> None:
         read = np.stack(list(frames(video, channels)))
         assert read.shape == (len(COLORS), 48, 64, channels)
         assert read.mean((1, 2)) == pytest.approx(expected, abs=8)
+
+
+def test_formats_of_the_user_are_respected(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", "format_whitelist;avi")
+    with pytest.raises(NoVideo):
+        next(frames(video))
+
+
+def test_unknown_frame_rate_is_the_usual_one(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rated = cv2.VideoCapture(str(video))
+    unrated = SimpleNamespace(isOpened=rated.isOpened, get=lambda _: 0.0, read=rated.read, release=rated.release)
+    monkeypatch.setattr(cv2, "VideoCapture", lambda *_: unrated)
+    assert read_frame_rate(str(video)) == 25
 
 
 @pytest.mark.parametrize(

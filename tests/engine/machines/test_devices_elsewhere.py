@@ -131,8 +131,8 @@ def test_host_problems_of_job() -> None:
     assert find_problems(("node1:cpu", "node2:cpu"), "dp") == ["strategy error"]
     two = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
     assert find_problems(two, "hsdp", replicas=2) == []
-    crossing = ("node1:cpu", "node2:cpu", "node2:cpu", "node2:cpu")
-    assert find_problems(crossing, "hsdp", replicas=2) == ["replicas warning"]
+    crossing = ("node1:cpu",) * 3 + ("node2:cpu",) * 3
+    assert find_problems(crossing, "hsdp", replicas=3) == ["replicas warning"]
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,25 @@ def test_heat_maps_are_those_of_their_method() -> None:
         assert [each.target.class_name for each in found] == ([""] if method == "eigen-cam" else ["c", "a"])
 
 
+def test_detectors_are_explained_at_their_pyramid() -> None:
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pyramid = "levels"
+            self.levels = nn.Identity()
+
+        def detect(self, inputs: Tensor) -> list[dict[str, Tensor]]:
+            self.levels([nn.functional.avg_pool2d(inputs, side) for side in (8, 2, 4)])  # the first one is too small
+            return [{"boxes": torch.zeros(1, 4), "scores": inputs.mean()[None], "labels": torch.tensor([1])}]
+
+    image = torch.rand(1, 3, 16, 16)
+    explainer = Explainer(make_trained_model("detection", Detector()), "eigen-cam")
+    (found,) = explainer.explain(image, [])
+    assert explainer.layer == ("levels", (8, 8))
+    expected = combine_maps([eigen_cam(nn.functional.avg_pool2d(image[0], 4))], 16)
+    torch.testing.assert_close(found.heat, expected)
+
+
 def test_cams_match_their_definitions() -> None:
     activations = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, 0.0]]])
     gradients = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, 0.0]]])

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,7 +113,10 @@ def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str
     request = PredictRequest(
         run=str(run), checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out)
     )
+    started = time.monotonic()
     results = predict(request, print)
+    elapsed = time.monotonic() - started
+    assert elapsed / 2 < PREDICTED.decode(results.read_bytes()).seconds < elapsed
     before = results.stat()
     assert predict(structs.replace(request, devices=("cpu", "cpu")), print) == results
     assert stat.S_IMODE((out / ".footplate").stat().st_mode) == 0o700
@@ -155,7 +159,8 @@ def test_continuation_survives_torn_line(
     reported: list[Progress] = []
     predict(request, reported.append)
     assert rows_of(out) == files
-    assert {message.what for message in reported} >= {"Predicting for the 1 left of 5"}
+    assert reported[-1].what == "Predicting for the 1 left of 5"
+    assert reported[-1].fraction == 1
     descriptor = file_locks.open_file(out / ".footplate/lock")
     assert file_locks.try_lock(descriptor)
     with pytest.raises(CannotLoad, match="Another process is writing predictions"):

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 
 from engine.contract.inference.prediction import PredictedRow, PredictRequest, SkippedFile, WrittenFormat
 from engine.inference.prediction import joining
 from engine.inference.prediction.joining import PredictionSummary, write_tables
-from engine.inference.prediction.journal import CompletedSamples, Entry, Journal, ObjectEntry
+from engine.inference.prediction.journal import CompletedSamples, Entry, Journal, ObjectEntry, Writers
 
 OBJECTS = (ObjectEntry(2, 0.75, (2.0, 3.5, 12.0, 8.0), 31.25), ObjectEntry(0, 0.25, (0.0, 1.0, 4.0, 7.0), 9.5, "PPYo1"))
 LAST = Entry(
@@ -30,7 +31,7 @@ LAST = Entry(
     files={"png": "masks/d.png", "geotiff": "masks/d.tif", "yolo": "labels/d.txt", "overlays": "overlays/d.jpg"},
 )
 FRAMES = [
-    Entry(sample=1, frame=frame, last=frame == 1, path=f"b#{frame}", classes=(0, 0), height=8, width=9, files={"yolo": "labels/b.txt", "geotiff": "masks/b.tif"})
+    Entry(sample=1, frame=frame, last=frame == 1, path=f"b#{frame}", classes=(0, 0)[: 2 - 2 * frame], height=8, width=9, files={"yolo": "labels/b.txt", "geotiff": "masks/b.tif"})
     for frame in range(2)
 ]  # fmt: skip
 SKIPPED = [Entry(sample=0, path="a.png", skipped="it is empty"), Entry(sample=4, path="e.png", skipped="it is gone")]
@@ -51,7 +52,7 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     assert (found.starts, np.flatnonzero(found.samples).tolist()) == (7, [0, 1, 3, 4])
     request = PredictRequest(run="", paths=(), out=str(tmp_path), formats=("csv", "coco", "yolo", "json"))
     summary, files = write_tables(request, "detection", ("x", "y", "z"), found)
-    assert (summary.samples, summary.predicted, summary.skipped_count, summary.class_counts) == (5, 3, 2, (5, 0, 1))
+    assert (summary.samples, summary.predicted, summary.skipped_count, summary.class_counts) == (5, 3, 2, (3, 0, 1))
     assert summary.skipped == [SkippedFile("a.png", "it is empty"), SkippedFile("e.png", "it is gone")]
     assert summary.rows[2] == PredictedRow(
         path="d,1.png", text="two", classes=(2, 0), scores=(0.75, 0.25), overlay="overlays/d.jpg", mask="masks/d.png"
@@ -61,8 +62,9 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     expected += [("predictions.jsonl", "json", 1), ("labels", "yolo", 2), ("masks", "geotiff", 2), ("masks", "png", 1), ("overlays", "overlays", 1)]  # fmt: skip
     assert files == [WrittenFormat(path=path, format=name, count=count) for path, name, count in expected]  # type: ignore[arg-type]
     with (tmp_path / "predictions.csv").open(newline="") as stream:
-        head, first, _, last = csv.reader(stream)
-    assert (head, first) == (["path", "predicted", "probability", "x", "y", "z"], ["b#0", "x; x", ""])
+        head, *rows, last = csv.reader(stream)
+    assert head == ["path", "predicted", "probability", "x", "y", "z"]
+    assert rows == [["b#0", "x; x", ""], ["b#1", "", ""]]
     assert last == ["d,1.png", "z; x", "0.750000", "0.250000", "0.000000", "0.750000"]
     coco = json.loads((tmp_path / "predictions.coco.json").read_text())
     images = [(each["id"], each["file_name"], each["height"], each["width"]) for each in coco["images"]]
@@ -74,6 +76,29 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "data.yaml").read_text()) == {"names": {0: "x", 1: "y", 2: "z"}}
     lines = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
     assert lines[1:] == [{"path": "b#1", "output": None}, {"path": "d,1.png", "output": [1.5]}]
+
+
+def test_incomplete_entries_are_errors(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path, 1, 0) as journal:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                journal.add(LAST)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_error_of_the_last_batch_is_raised(tmp_path: Path) -> None:
+    written: list[int] = []
+    with Journal(tmp_path, 1, 0) as journal:
+        writers = Writers(journal, written.append)
+        for divisor in (1, 0):
+            writers.submit(lambda number, divisor: Entry(sample=number // divisor), [1, 2], [divisor] * 2)
+        with pytest.raises(ZeroDivisionError), writers:
+            pass
+    assert written == [2]
 
 
 def test_default_table_and_limits_of_a_summary(tmp_path: Path) -> None:

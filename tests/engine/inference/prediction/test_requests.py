@@ -49,13 +49,14 @@ def test_result_files_have_unique_names(images: Path) -> None:
         (images / "out/masks/a.png").touch()
     (images / "deep").mkdir()
     (images / "a.png").rename(images / "deep/A.MP4")
-    (images / "out.png").touch()
+    (images / "out2").mkdir()
+    (images / "out2/b.png").touch()
     found = list_sources((str(images), "camera:1"), "images", str(images / "out"))
     assert list(found.files) == [
-        *(str(images / name) for name in ("A.jpg", "a.bmp", "out.png", "deep/A.MP4")),
+        *(str(images / name) for name in ("A.jpg", "a.bmp", "deep/A.MP4", "out2/b.png")),
         "camera:1",
     ]
-    assert list(found.names) == ["A", "a-bmp", "out", "deep/A", "camera-1"]
+    assert list(found.names) == ["A", "a-bmp", "deep/A", "out2/b", "camera-1"]
     identities = {
         each.identity for each in (found, found._replace(files=found.names), found._replace(names=found.files))
     }
@@ -113,9 +114,10 @@ def test_request_reports_all_problems(
         ("point_segmentation", "", "holds no point cloud"),
         ("custom", "", "The run's own task takes a folder."),
         ("custom", "crop", "There is no file or folder"),
+        ("custom", None, "There is no file or folder"),
     ],
 )
-def test_sources_suit_the_model(task: str, framing: Framing, message: str, images: Path, tmp_path: Path) -> None:
+def test_sources_suit_the_model(task: str, framing: Framing | None, message: str, images: Path, tmp_path: Path) -> None:
     run = create_run(Job.from_fields(task=task))
     planned = Planned(
         epochs=1,
@@ -126,7 +128,7 @@ def test_sources_suit_the_model(task: str, framing: Framing, message: str, image
         image_size=8,
         parameters=1,
         trainable_parameters=1,
-        preprocessing=Preprocessing(framing=framing, mean=(), std=()),
+        preprocessing=Preprocessing(framing=framing, mean=(), std=()) if framing is not None else None,
     )
     run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
     run.checkpoints.mkdir(exist_ok=True)

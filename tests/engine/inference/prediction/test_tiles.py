@@ -200,8 +200,9 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
 @pytest.mark.parametrize("has_palette", [True, False])
 @pytest.mark.parametrize("georeference", [None, Georeference(((33550, 12, 3, (0.5, 0.5, 0.0), True),), 7.0)])
 def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georeference: Georeference | None) -> None:
-    colors, plane, path = noise(256, 1)[:, 0], noise(769, 9)[..., 0], tmp_path / "a/plane.tif"
-    write_tiff(path, np.split(plane, [100, 200, 300, 650]), (769, 9), colors if has_palette else None, georeference)
+    height = 769 if has_palette else 3 * STRIP_ROWS
+    colors, plane, path = noise(256, 1)[:, 0], noise(height, 9)[..., 0], tmp_path / "a/plane.tif"
+    write_tiff(path, np.split(plane, [100, 200, 300, 650]), plane.shape, colors if has_palette else None, georeference)
     with tifffile.TiffFile(path) as file:
         page = file.pages.first
         assert (page.asarray() == plane).all()
@@ -210,14 +211,14 @@ def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georefe
         tags = {code: page.tags[code].value for code in (*GEO_TAGS, NO_DATA_TAG) if code in page.tags}
     with_no_data = {NO_DATA_TAG: str(NO_CLASS)} if has_palette else {}
     assert tags == ({} if georeference is None else {33550: (0.5, 0.5, 0.0)} | with_no_data)
-    with pytest.raises(ValueError, match="read"):
+    with pytest.raises(KeyboardInterrupt):
         write_tiff(path.with_name("b.tif"), _raise_after_rows(), (700, 9), None, None)
     assert list(path.parent.iterdir()) == [path]
 
 
 def _raise_after_rows() -> Iterator[np.ndarray]:
     yield np.zeros((300, 9), np.uint8)
-    raise ValueError("it can't be read")
+    raise KeyboardInterrupt
 
 
 @pytest.mark.long
