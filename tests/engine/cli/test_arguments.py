@@ -11,7 +11,7 @@ import pytest
 from engine.checks.disk import model_file_sha256
 from engine.cli import arguments
 from engine.cli.arguments import parse_value, read_job_values
-from engine.cli.main import create_parser
+from engine.cli.main import EPILOG, create_parser
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job, save_job
 from engine.contract.job_fields import Field
@@ -76,9 +76,10 @@ def test_help_groups_flags_by_their_strategies(capsys: pytest.CaptureFixture[str
         create_parser().parse_args(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     strategies = load_catalogue().strategies
+    assert EPILOG in create_parser().format_help()
     for name in dict.fromkeys(name for strategy in strategies for name in strategy.fields):
         ids = [strategy.id for strategy in strategies if name in strategy.fields]
-        assert f"options of {', '.join(ids)}: --" in text
+        assert text.count(f"options of {', '.join(ids)}: --") == 1
 
 
 def test_model_file_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,8 @@ def test_model_file_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert gather_from("--model", str(file))[0] == {"model": str(file)}
     monkeypatch.setenv("FOOTPLATE_HOME", str(file))
     (problem,) = gather_from("--model", str(file), "--trust-model-file")[1]
-    assert (problem.field, problem.message.startswith("Your consent to run the mode")) == ("model", True)
+    assert (problem.field, problem.severity) == ("model", "error")
+    assert problem.message.startswith("Your consent to run the mode")
 
 
 def test_option_flags_override_those_of_the_file(

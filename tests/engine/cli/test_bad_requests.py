@@ -51,13 +51,13 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
 
 
 def test_train_reports_all_problems_at_once(refused: Refused, tmp_path: Path) -> None:
-    stderr = refused(
-        str(tmp_path / "nowhere"), "--epochs", "many", "--batch-size", "0", "--optmizer", "adam", "--model", "resnet81"
-    )
+    flags = "--epochs many --batch-size 0 --optmizer=adam --bath-size 4 --model resnet81"
+    stderr = refused(str(tmp_path / "nowhere"), *flags.split())
     assert "DATASET: There is no folder" in stderr
     assert "--epochs: Epochs: 'many' is not a whole number" in stderr
     assert "--batch-size:" in stderr
-    assert "Did you mean --optimizer?" in stderr
+    assert "There is no flag --optmizer.\n  Did you mean --optimizer?" in stderr
+    assert "Did you mean --batch-size?" in stderr
     assert "--model: There is no model “resnet81”" in stderr
     assert "is an extra argument" not in stderr
 

@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.cli import children
+from engine.cli import children, train
 from engine.cli.arguments import needs_gpus, resolve_devices
-from engine.cli.main import main
+from engine.cli.main import create_parser, main
+from engine.cli.search import build_search
 from engine.cli.terminal import BAD_REQUEST, CommandError
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.inference.prediction import PredictRequest
 from tests.gui.sources.written_runs import write_run
+from tests.support.searches import make_small_job
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 MACHINE = Snapshot(
@@ -34,6 +36,15 @@ def test_devices_resolves_cuda_indices() -> None:
     assert needs_gpus(values)
     assert resolve_devices(values, MACHINE) == []
     assert values["devices"] == [B, A, "GPU-cccc"]
+
+
+def test_search_resolves_cuda_indices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "read_snapshot", lambda: MACHINE)
+    monkeypatch.setattr(train, "validate", lambda _options: (make_small_job(), []))
+    flags = ["search", "--name", "a", "--vary", "epochs=1,2", "--devices", "1,0"]
+    search, problems = build_search(create_parser().parse_args(flags))
+    assert search is not None, problems
+    assert search.devices == (A, B)
 
 
 def test_devices_reports_unknown_cuda_indices() -> None:

@@ -121,7 +121,9 @@ def test_bar_of_zero_differs_from_unknown() -> None:
 def test_table_shows_nvml_numbers_only_if_they_differ() -> None:
     assert "NVML" not in row_of(table(machine(busy_gpu(0))), "GPU")
     # Without CUDA, only NVML's number is known.
-    assert row_of(table(machine(gpu(5))), "5 ").split()[:2] == ["5", "H200"]
+    lines = table(machine(gpu(5)))
+    assert row_of(lines, "5 ").split()[:2] == ["5", "H200"]
+    assert "NVML" not in row_of(lines, "GPU")
 
 
 def test_table_shows_lost_gpus() -> None:

@@ -55,6 +55,8 @@ def test_checked_machine_is_added_with_its_gpus(
     assert [each.gpus for each in hosts()] == gpus
     assert run("add", "node1", "--no-check", "--folder", "~/env") == COMPLETED
     assert [each.folder for each in hosts()] == ["~/env"]
+    assert run("add", "node1", "--no-check", "--folder", "") == COMPLETED
+    assert [each.folder for each in hosts()] == [""]
     assert [each.gpus for each in hosts()] == (gpus or [None]), "other values are kept"
 
 

@@ -13,6 +13,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.runs.folder import RunFolder, create_run
+from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot, list_waiting
 from engine.system import paths
 from tests.engine.cli.terminal import Answer
@@ -64,7 +65,8 @@ def test_queue_reports_an_empty_queue(enqueue: Enqueue, run_command: RunCommand)
 
 def test_queue_moves_holds_and_releases(enqueue: Enqueue, run_command: RunCommand) -> None:
     enqueue("first")
-    a, b, c = (enqueue(name).run_id for name in "abc")
+    run_a, *others = map(enqueue, "abc")
+    a, b, c = (run.run_id for run in (run_a, *others))
     answer = run_command("queue", "up", c)
     assert (answer.code, answer.out) == (0, f"{c} is at position 2 of 3.\n")
     assert order() == [a, c, b]
@@ -75,6 +77,9 @@ def test_queue_moves_holds_and_releases(enqueue: Enqueue, run_command: RunComman
     assert run_command("queue", "hold", b).out == f"{b} is held until `footplate queue release {b}`.\n"
     rows = run_command("queue").out.splitlines()[1:]
     assert "its release, " in rows[0]
+    assert [row.split()[2] for row in rows] == ["b", "c", "a"]
+    change_notes(run_a.path, name="")
+    assert run_command("queue").out.splitlines()[3].split()[2] == "–"
     assert run_command("queue", "first", b).out == f"{b} is at position 1 of 3, held.\n"
     assert rows[2].endswith(f" and {c}"), "it is not behind the held one"
     assert run_command("queue", "release", b).out == f"{b} is at position 1 of 3.\n"

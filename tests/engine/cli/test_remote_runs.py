@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.cli import remote, watching
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, CommandError
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, CommandError, StatusLine
 from engine.contract.hosts import Host, put_host
 from engine.machines.fetch import NotFetched
 from engine.runs.folder import RunFolder
@@ -62,11 +62,14 @@ def test_fetch_prints_the_local_copy(
         return Path("/mirror", machine.name, name, file)
 
     put_host(Host(name="atlas"))
+    shown: list[str] = []
+    monkeypatch.setattr(StatusLine, "show", lambda _line, text: shown.append(text))
     monkeypatch.setattr(remote, "fetch", fetch)
     answer = run_in_this_process("fetch", *arguments)
     file = (*arguments, "checkpoints/best.pt")[1]
     assert (answer.code, answer.out) == (code, "" if code else f"/mirror/atlas/last/{file}\n")
     assert ("footplate: It is gone." in answer.err) == (error is not None)
+    assert shown == ([] if code else ["1 B of 2 B"])
 
 
 def test_follow_kills_follower_that_does_not_exit(

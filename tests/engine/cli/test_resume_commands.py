@@ -27,6 +27,7 @@ from engine.contract.events import (
     Restarting,
     RunFinished,
     RunStarted,
+    StepMetrics,
     Validation,
     Warned,
 )
@@ -35,7 +36,7 @@ from engine.contract.protocol import Command, Pause, SaveElsewhere, Stop
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.index import find_run
 from engine.runs.slurm_job import SlurmJob, write_slurm
-from tests.engine.cli.terminal import Answer, footplate, run_in_this_process
+from tests.engine.cli.terminal import Answer, TerminalStream, footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
 from tests.gui.sources.written_runs import append_events, supervise_here, write_run
 from tests.support.served import LocalServer
@@ -301,6 +302,20 @@ def test_progress_names_the_samples_of_the_task(task: str, count: str) -> None:
     progress.show(RunStarted(run_id="a", job=job, devices=(), world_size=1, environment={}, supervisor_pid=1))
     progress.show(planned(0))
     assert out.getvalue().splitlines()[-1].startswith(f"{count} to train on, 8 to validate on")
+
+
+def test_status_line_has_the_time_of_the_remaining_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out, err = io.StringIO(), TerminalStream()
+    progress = ProgressDisplay(create_run(Job()), out, err)
+    steps = [
+        StepMetrics(epoch=1, step=step, time=time, loss=1.0, learning_rate=0.1, images_per_second=8.0, data_wait_s=0.0, compute_s=0.1)
+        for step, time in ((4, 100.0), (8, 108.0))
+    ]  # fmt: skip
+    for event in (planned(3), *steps):
+        progress.show(event)
+    assert err.getvalue().endswith("  24 s left")  # for 12 more steps
+    assert "left" not in out.getvalue()
 
 
 def test_progress_prints_restarts_with_their_cause() -> None:

@@ -226,7 +226,7 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
     save_job(make_small_job(batch_size=4, devices=("cpu",) * 4), tmp_path / "other.toml")
     space.write_text('job = "job.toml"\ntrials = 3\nconfirm = 0\nspace.epochs = [1, 2]\n')
     dimensions = {
-        "learning-rate=1e-4..1,log": ("learning_rate", Range(low=1e-4, high=1, log=True)),
+        "learning-rate=1e-4..1, log": ("learning_rate", Range(low=1e-4, high=1, log=True)),
         "batch_size=8..64,step=8": ("batch_size", Range(low=8, high=64, step=8)),
         "clip_norm=none,0.5": ("clip_norm", Choices(values=(None, 0.5))),
         "nesterov=true,False": ("nesterov", Choices(values=(True, False))),

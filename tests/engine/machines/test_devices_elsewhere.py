@@ -64,6 +64,7 @@ def test_resolve_devices_groups_machines_and_finds_uuids() -> None:
     }
     values: dict[str, Any] = {"devices": ["node1:cuda:0", "cuda:0", "node2:0", "node1:GPU-x"]}
     assert needs_gpus(values)
+    assert needs_gpus({"devices": ["node1:0"]})
     assert resolve_devices(values, here, remote.__getitem__) == []
     assert values["devices"] == ["node1:GPU-node1", "node1:GPU-x", "GPU-h", "node2:GPU-node2"]
     assert not needs_gpus({"devices": ["node1:cpu", "cpu", "node1:GPU-x"]})
@@ -96,7 +97,8 @@ def test_damaged_host_list_is_not_overwritten() -> None:
     file = paths.home() / "hosts.toml"
     for damaged in ("host = 3", '[[host]]\nname = "-oProxyCommand=x"', "[["):
         file.write_text(damaged)
-        assert read_hosts()[1] is not None
+        found, problem = read_hosts()
+        assert (found, problem is None) == ((), False)
         with pytest.raises(OSError, match=r"hosts\.toml"):
             put_host(Host(name="node3"))
         assert file.read_text() == damaged
@@ -109,7 +111,7 @@ def test_damaged_host_list_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("values", "field"),
     [({"name": "a b"}, "name"), ({"name": "a", "destination": "-x"}, "ssh"), ({"name": "a", "address": "-h"}, "address"),
-     ({"name": "a", "folder": "venv"}, "folder"), ({"name": "a", "folder": "/venv\nreboot"}, "folder"), ({"name": "a", "environment": ("A=1", "-S")}, "environment"),
+     ({"name": "a", "folder": "venv"}, "folder"), ({"name": "a", "folder": "~ada/venv"}, "folder"), ({"name": "a", "folder": "/venv\nreboot"}, "folder"), ({"name": "a", "environment": ("A=1", "-S")}, "environment"),
      ({"name": "a", "environment": ("A=1\nB=2",)}, "environment")],
 )  # fmt: skip
 def test_host_problems_reject_values_unsafe_for_ssh(values: dict[str, Any], field: str) -> None:

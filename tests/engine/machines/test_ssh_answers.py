@@ -202,6 +202,7 @@ def test_devices_of_another_machine_are_read(set_ssh: SetSsh, tmp_path: Path, mo
     for name, script, reason in (
         ("node2", "", "node2 is not among your hosts."),
         ("node1", "exit 127", "Footplate was not found on node1"),
+        ("node1", "echo 'kex: no match' >&2; exit 255", "kex: no match"),
         ("node1", "exec sleep 60", "node1 has not answered within 0 s."),
     ):
         set_ssh(script)
