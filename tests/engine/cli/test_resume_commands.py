@@ -254,6 +254,41 @@ def test_interrupts_stop_a_run_or_detach_from_it(
     assert ("in the background" in capsys.readouterr().err) == (end is None)
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_late_supervisor_receives_interrupts_and_repeats_no_events(
+    is_silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the supervisor answer only after its log was read, or listen only after Ctrl+C."""
+    monkeypatch.setattr(watching, "ANSWER_S", 0.0 if is_silent else watching.ANSWER_S)
+    run, returned, handler = create_run(Job()), threading.Event(), signal.getsignal(signal.SIGINT)
+
+    def serve() -> list[Command]:
+        if not is_silent:
+            wait_until(lambda: signal.getsignal(signal.SIGINT) != handler, "the handler")
+            signal.raise_signal(signal.SIGINT)
+        server = LocalServer(run.path, [Warned(code="x", message="It begins.")])
+        supervise_here(run, endpoint=server.server.endpoint.text)
+        try:
+            if is_silent:
+                wait_until(lambda: "It begins." in screen.getvalue(), "the events in the log")
+            else:
+                server.poll_until_true(lambda: server.commands)
+            server.log.append(RunFinished(outcome="stopped"))
+            server.poll_until_true(returned.is_set)
+        finally:
+            server.close()
+        return server.commands
+
+    with ThreadPoolExecutor(1) as executor, contextlib.redirect_stdout(io.StringIO()) as screen:
+        serving = executor.submit(serve)
+        try:
+            assert watching.follow(run, json=False, stop_on_interrupt=True) == INTERRUPTED
+        finally:
+            returned.set()
+        assert serving.result() == ([] if is_silent else [Stop()])
+    assert screen.getvalue().count("It begins.") == 1
+
+
 @pytest.mark.parametrize(
     ("command", "code"), [("stop RUN", COMPLETED), ("pause RUN", COMPLETED), ("save RUN --to /b", BAD_REQUEST)]
 )
