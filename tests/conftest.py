@@ -37,6 +37,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Save bytecode; otherwise, hundreds of child processes would compile the same files.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONUNBUFFERED", None)  # it would hide missing calls of `flush`
 
 # Background jobs of a shell script ignore SIGINT. Without this, processes that tests interrupt would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -17,7 +17,11 @@ from torch import nn
 
 from engine.contract.events import Warned
 from engine.contract.job import Job
+from engine.data.datasets.samples import Sample, SampleSet
+from engine.data.loading.sample_loader import SampleLoader
+from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import DeviceSlot
+from engine.data.randomness import RandomStreams
 from engine.optim.host_copies import copy_to_host
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES, base, speed
@@ -117,12 +121,42 @@ def send_batches() -> list[list[list[float]]]:
         sent.acquire()
         slot = slots[number % 2]
         tensors = slot.receive(pixel_rows=1, number_rows=2)
-        torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
-        references.append([tensor.clone() for tensor in tensors])
+        if number > 1:  # the first batch must be waited for without it
+            torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
+        references.append([tensor.clone() for tensor in reversed(tensors)])  # the last one is copied last
         slot.record_consumed()
         free.release()
     reader.join()
-    return [[[len(tensor), tensor.cpu().flatten()[-1].item()] for tensor in tensors] for tensors in references]
+    return [
+        [[len(tensor), tensor.cpu().flatten()[-1].item()] for tensor in reversed(tensors)] for tensors in references
+    ]
+
+
+class _Numbers(SampleSet):
+    """Split of 16 samples. The input and the target of a sample are its index."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def path(self, index: int) -> str:
+        return str(index)
+
+    def load(self, index: int, epoch: int) -> Sample:
+        return torch.tensor([float(index)]), torch.tensor(index)
+
+
+def load_samples() -> list[list[list[float]]]:
+    """Load eight batches of two samples on a GPU that reads them later. Returns the inputs and targets of each batch."""
+    device = torch.device("cuda", 0)
+    sampler = GlobalBatchSampler(16, 2, 0, 1, RandomStreams(0), shuffle=False)
+    loader = SampleLoader(_Numbers(), sampler, threads=1, device=device, on_unreadable=print)
+    batches = []
+    for batch in loader.epoch(0):
+        if batches:
+            torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the batch
+        batches.append([batch.targets.clone(), batch.inputs.clone()])
+    loader.close()
+    return [[inputs.flatten().tolist(), targets.tolist()] for targets, inputs in batches]
 
 
 def step_offloaded_shards(optimizer: str) -> list[float]:

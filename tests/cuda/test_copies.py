@@ -19,6 +19,12 @@ def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -
     assert {note.gpu for note in host.read_events()} == {1}
 
 
+def test_samples_are_not_overwritten_before_they_are_read(machine: Machine, call: Call) -> None:
+    assert call(machine(copy_ms=5, kernel_ms=15, exact=True), scenarios.load_samples) == [
+        [[number, number + 1]] * 2 for number in range(0, 16, 2)
+    ]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("optimizer", mark_long_cases(["sgd", "adam", "adamw"], ["adamw"]))
 def test_overflow_keeps_offloaded_shards(machine: Machine, call: Call, optimizer: str) -> None:

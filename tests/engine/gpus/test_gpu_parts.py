@@ -27,13 +27,17 @@ def gpu(index: int, **values: object) -> Gpu:
     return Gpu(uuid=f"GPU-{index}", name="NVIDIA H200", nvml_index=index, **values)  # type: ignore[arg-type]
 
 
-def test_cpu_has_name_and_core_loads() -> None:
-    cpu = CpuReader().read()
+def test_cpu_has_name_and_core_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total=100, available=70, free=20, used=25)
+    with monkeypatch.context() as patched:
+        patched.setattr(psutil, "virtual_memory", lambda: memory)
+        cpu = CpuReader().read()
     assert cpu.name == cpu_name() != ""
     assert len(cpu.core_load_percent) == psutil.cpu_count()
     assert all(0 <= load <= 100 for load in cpu.core_load_percent)
     assert cpu.load_percent == pytest.approx(sum(cpu.core_load_percent) / len(cpu.core_load_percent))
-    assert 0 < cpu.memory_used_bytes < cpu.memory_total_bytes == psutil.virtual_memory().total
+    assert (cpu.memory_used_bytes, cpu.memory_total_bytes) == (30, 100)
+    assert CpuReader().read().memory_total_bytes == psutil.virtual_memory().total
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists() and "model name" in cpuinfo.read_text():
         assert f"model name\t: {cpu.name}\n" in cpuinfo.read_text()

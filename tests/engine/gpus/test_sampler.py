@@ -199,11 +199,15 @@ def test_missing_library_is_reported(start_sampler: Start, tmp_path: Path) -> No
     assert snapshot.gpus == ()
 
 
-def test_foreign_pynvml_is_reported(start_sampler: Start, tmp_path: Path) -> None:
-    (tmp_path / "pynvml.py").write_text("def nvmlInit():\n    pass\n")
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [("def nvmlInit():\n    pass\n", "“pip uninstall pynvml"), ("raise ImportError", "missing: run “pip install")],
+)
+def test_foreign_pynvml_is_reported(start_sampler: Start, tmp_path: Path, source: str, remedy: str) -> None:
+    (tmp_path / "pynvml.py").write_text(source)
     nvml = start_sampler("--once", PYTHONPATH=str(tmp_path)).next().nvml
     assert nvml.status == "wrong_module"
-    assert "pip uninstall pynvml" in nvml.message
+    assert remedy in nvml.message
 
 
 def test_driver_without_gpus_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:

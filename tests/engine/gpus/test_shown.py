@@ -65,7 +65,10 @@ def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Sta
     nvml_stub.write([make_gpu_profile(0, fan=30)])
     sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
     sampler.send_request(SnapshotRequest(details=False, processes=False))
-    sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
+    # Only the first two readings are sent without a request. The second has rates.
+    sampler.wait_for(
+        lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None and s.gpus[0].sm_active_percent is not None
+    )
     sampler.send_request(SnapshotRequest())
     gpu = sampler.wait_for(lambda s: s.gpus[0].sm_clock_mhz is not None).gpus[0]
     assert (gpu.processes, gpu.fan_percent, len(gpu.nvlinks)) == ((), 30, 18)

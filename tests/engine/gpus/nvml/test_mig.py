@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.contract.devices import Mig
+from engine.contract.devices import Mig, SnapshotRequest
 from tests.engine.gpus.conftest import Start, has_gpus
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
@@ -13,7 +13,7 @@ QUICK = ("--interval", "0.1")
 
 def test_mig_instances_follow_their_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["mig"].write(nvml_stub)
-    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     gpu, first, second, third, other = sampler.wait_for(
         lambda s: bool(s.gpus) and s.gpus[1].sm_active_percent is not None
     ).gpus
@@ -30,6 +30,8 @@ def test_mig_instances_follow_their_gpu(nvml_stub: NvmlStub, start_sampler: Star
     pids = [[process.pid for process in row.processes or ()] for row in (gpu, first, second, third)]
     assert pids == [[], [4_000_001], [4_000_002], []]
     assert (other.uuid, other.mig_enabled) == (uuid_of(1), False)
+    sampler.send_request(SnapshotRequest(details=False))  # lists the instances again
+    assert sampler.wait_for(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[1].sm_active_percent == 15
 
 
 def test_mig_instance_without_answer_is_dropped(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -68,7 +68,7 @@ def sample(
 def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     profile = make_gpu_profile(
         0, compute_capability=89, fan=130, temperature=0, memory_clock=1593, pcie_generation=2, pcie_width=1,
-        throttle=4 | 32, retired_single=3, retired_double=1, retired_pending=1, **STILL,
+        management_limit_mw=800_000, throttle=4 | 32, retired_single=3, retired_double=1, retired_pending=1, **STILL,
     )  # fmt: skip
     (gpu,) = sample(nvml_stub, start_sampler, [profile], until=is_last_complete)
     assert gpu == Gpu(
@@ -158,9 +158,11 @@ def test_shared_memory_is_none_not_zero(nvml_stub: NvmlStub, start_sampler: Star
 
 
 def test_unknown_versions_are_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([make_gpu_profile(0)], driver_version="", cuda_version=0)
-    nvml = start_sampler("--once", stub=nvml_stub).next().nvml
-    assert (nvml.driver_version, nvml.cuda_version) == (None, None)
+    gpu = make_gpu_profile(0, power_limit_mw=None, management_limit_mw=800_000)
+    nvml_stub.write([gpu], driver_version="", cuda_version=0)
+    snapshot = start_sampler("--once", stub=nvml_stub).next()
+    assert (snapshot.nvml.driver_version, snapshot.nvml.cuda_version) == (None, None)
+    assert snapshot.gpus[0].power_limit_w == 800  # without the enforced limit
 
 
 def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -15,7 +15,7 @@ from tests.support.nvml_stub import NvmlStub, Profile, make_gpu_profile
 
 GPU, SWITCH, UNKNOWN_DEVICE = 0, 2, 255
 OK, CHIPSET_NOT_SUPPORTED, DISABLED, STATUS_UNKNOWN = 0, 1, 4, 6
-PIX, NODE, SYS = 10, 40, 50
+BOARD, PIX, NODE, SYS = 0, 10, 40, 50
 SWITCH_BUS_ID = "00000007:00:00.0"
 NO_TOPOLOGY: dict[str, object] = {
     "ancestors": None, "peers": None, "nvlink_peers": None, "cores": None, "numa_node": None, "nvlinks": None,
@@ -45,12 +45,12 @@ def bus_id(index: int) -> str:
 
 def test_topology_lists_each_pair_once_with_path(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     def levels(index: int) -> str:
-        return ",".join(str(PIX if index // 2 == other // 2 else SYS) for other in range(4))
+        return ",".join(str((BOARD, PIX)[index // 2] if index // 2 == other // 2 else SYS) for other in range(4))
 
     topology = sample_topology(nvml_stub, start_sampler, make_profiles(4, ancestors=levels))
     assert topology is not None
     assert {(pair.one, pair.other): pair.path for pair in topology.pairs} == {
-        (0, 1): "PIX", (0, 2): "SYS", (0, 3): "SYS", (1, 2): "SYS", (1, 3): "SYS", (2, 3): "PIX",
+        (0, 1): "BOARD", (0, 2): "SYS", (0, 3): "SYS", (1, 2): "SYS", (1, 3): "SYS", (2, 3): "PIX",
     }  # fmt: skip
     assert all(pair.nvlinks == 0 and pair.peer_access is None for pair in topology.pairs)
 
@@ -136,14 +136,14 @@ def test_nvlinks_after_an_unreadable_one_are_read() -> None:
 
 
 def test_affinity_has_cores_and_numa_node(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    cores = {0: "0-31,64-95", 1: "32-63,96,100-101"}
-    topology = sample_topology(
-        nvml_stub, start_sampler, make_profiles(2, cores=cores.get, numa_node=lambda index: index)
-    )
+    cores = {0: "0-31,64-95", 1: "32-63,96,100-101", 2: "0-127"}
+    nodes = {0: 0, 1: 1, 2: "0-1"}
+    topology = sample_topology(nvml_stub, start_sampler, make_profiles(3, cores=cores.get, numa_node=nodes.get))
     assert topology is not None
     assert topology.affinities == (
         GpuAffinity(index=0, cores="0-31,64-95", numa_node=0),
         GpuAffinity(index=1, cores="32-63,96,100-101", numa_node=1),
+        GpuAffinity(index=2, cores="0-127", numa_node=None),
     )
 
 

@@ -20,7 +20,7 @@ def add(file: Path, *numbers: int) -> None:
 def test_xid_has_time_and_gpu(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     events = tmp_path / "xids"
     add(events, 13)  # before the sampler starts
-    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, xid_file=events)])
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, mig=None, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     assert sampler.wait_for(has_gpus).gpus[1].xids == ()
     before = time.time()

@@ -2,7 +2,7 @@
  *
  * Keys: total, used, reserved (bytes), utilization, memory_busy, encoder, decoder, fan (percent), temperature,
  *   slowdown, shutdown, memory_max (degrees C), margin (degrees C to where clocks are lowered), power_mw,
- *   power_limit_mw, sm_clock, memory_clock, and those with _max (MHz), throttle (bits of
+ *   power_limit_mw, management_limit_mw (set by the administrator), sm_clock, memory_clock, and those with _max (MHz), throttle (bits of
  *   NVML_CLOCKS_EVENT_REASON_*), pstate, compute_mode, persistence, ecc (0 or 1), pcie_generation, pcie_width, and those
  *   with _max, pcie_received_per_s, pcie_sent_per_s (bytes).
  * Errors: memory, utilization, encoder, decoder, temperature, thresholds, margin, power, power_limit, fan, clocks,
@@ -25,6 +25,7 @@ typedef struct { unsigned int version; int marginTemperature; } nvmlMarginTemper
 const Key quantity_keys[] = {
     A_NUMBER(total), A_NUMBER(used), A_NUMBER(reserved), A_NUMBER(utilization), A_NUMBER(memory_busy),
     A_NUMBER(encoder), A_NUMBER(decoder), A_NUMBER(temperature), A_NUMBER(power_mw), A_NUMBER(power_limit_mw),
+    A_NUMBER(management_limit_mw),
     A_NUMBER(slowdown), A_NUMBER(shutdown), A_NUMBER(memory_max), A_NUMBER(margin), A_NUMBER(fan), A_NUMBER(sm_clock),
     A_NUMBER(sm_clock_max), A_NUMBER(memory_clock), A_NUMBER(memory_clock_max), A_NUMBER(throttle), A_NUMBER(pstate),
     A_NUMBER(compute_mode), A_NUMBER(persistence), A_NUMBER(ecc), A_NUMBER(pcie_generation),
@@ -88,7 +89,7 @@ int nvmlDeviceGetEnforcedPowerLimit(Device *gpu, unsigned int *to) {
 }
 
 int nvmlDeviceGetPowerManagementLimit(Device *gpu, unsigned int *to) {
-    return tells(gpu, "power_limit", gpu->power_limit_mw, to);
+    return tells(gpu, "power_limit", gpu->management_limit_mw, to);
 }
 
 int nvmlDeviceGetFanSpeed(Device *gpu, unsigned int *to) { return tells(gpu, "fan", moving(gpu, gpu->fan, 9), to); }

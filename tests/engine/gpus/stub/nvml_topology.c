@@ -6,7 +6,7 @@
  *   peers           the same for nvmlGpuP2PStatus_t of reading
  *   nvlink_peers    the same for that of NVLink
  *   cores           the processor's cores that are close, as "0-31,64-95"
- *   numa_node       the node whose memory is close
+ *   numa_node       the nodes whose memory is close, as "0" or "0-1"
  * Errors: topology (ancestors and peers), nvlink_remote (what links lead to), affinity (cores and node).
  */
 #include "nvml_stub.h"
@@ -34,7 +34,7 @@ static void take_nvlink_peers(Device *gpu, const char *value) { take_each(&gpu->
 
 const Key topology_keys[] = {
     TAKEN_BY("link", add_link), TAKEN_BY("ancestors", take_ancestors), TAKEN_BY("peers", take_peers),
-    TAKEN_BY("nvlink_peers", take_nvlink_peers), A_TEXT(cores), A_NUMBER(numa_node), NO_MORE_KEYS,
+    TAKEN_BY("nvlink_peers", take_nvlink_peers), A_TEXT(cores), A_TEXT(numa_node), NO_MORE_KEYS,
 };
 
 static int tell(Device *one, const Device *other, const PerGpu *each, int *to) {
@@ -94,10 +94,6 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(Device *gpu, unsigned int link, int *typ
 int nvmlDeviceGetMemoryAffinity(Device *gpu, unsigned int words, unsigned long *to, unsigned int scope) {
     int error = meets(gpu, "affinity");
     if (error) return error;
-    if (scope > 1) return INVALID_ARGUMENT;
-    memset(to, 0, words * sizeof *to);
-    if (gpu->numa_node < 0 || gpu->numa_node >= words * WORD_BITS) return NOT_SUPPORTED;
-    to[gpu->numa_node / WORD_BITS] |= 1UL << gpu->numa_node % WORD_BITS;
-    return SUCCESS;
+    return scope > 1 ? INVALID_ARGUMENT : set_bits(gpu->numa_node, words, to);
 }
 #endif
