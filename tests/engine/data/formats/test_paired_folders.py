@@ -66,6 +66,7 @@ def list_names(pairs: Pairs) -> dict[str, str]:
         ("images/a images/a_MASK train/b train/b_mask", ["_mask:  a, train b"]),
         ("images/train/a images/val/b masks/a masks/b masks/c", ["masks: train a (c), val b"]),
         ("data/a data_train/b masks_train/b", ["masks: train b"]),
+        ("train_data/a gt/train/a extra_data/b gt/extra/b", ["gt: train a"]),
         ("images/a images/b roads/a roads/b gt/a", ["gt:  a", "roads?  a b"]),
         (
             "images/a train/images/b train/roads/b images/train/c test/roads/b",

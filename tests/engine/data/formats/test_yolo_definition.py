@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.tree import Tree
-from engine.data.formats.yolo.definition import find_class_names, find_definition, resolve
+from engine.data.formats.yolo.definition import find_class_names, find_definition, read_yaml, resolve
 from engine.data.formats.yolo.format import FORMAT
 from engine.data.formats.yolo.images import ImageSearch
 from engine.system.regular_files import UnusableFile
@@ -67,6 +67,9 @@ def test_names_need_numbers(tmp_path: Path, names: str) -> None:
 
 def test_definition_is_in_the_most_likely_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("gone")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        read_yaml(str(tmp_path / "loop"))
     found = make_tree(tmp_path, obj_data="names = obj.names\n", obj_names="owl\n")
     assert find_definition(found).file == ""
     found = make_tree(tmp_path, b_yaml="names: [cat", c_yaml="names: [cat]\n", data_yaml="nc: &n 2\nk: *n\n")

@@ -76,7 +76,7 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(
         contents_module, "hash_content", lambda path: (hashed.append(os.path.basename(path)), hash_content(path))[1]
     )
-    others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty", "folder2")), str(tmp_path / "gone")]
+    others = [*(paths[name] for name in ("copy", "val", "begin", "end", "empty", "folder2")), str(tmp_path / "gone")]
     monkeypatch.setattr(contents_module, "MAX_BYTES", size)
     open_before = psutil.Process().num_fds()
     found = find_same_files([paths["train"], paths["empty"], paths["folder"]], others, Contents())
