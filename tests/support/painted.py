@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from PySide6.QtCore import QBuffer, QIODevice, QPoint
-from PySide6.QtGui import QPainter, QRegion
+from PySide6.QtCore import QBuffer, QEvent, QIODevice, QObject, QPoint
+from PySide6.QtGui import QPainter, QPaintEvent, QRegion
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QAbstractItemView, QAbstractScrollArea, QGraphicsView, QLabel, QLineEdit, QWidget
 
@@ -21,6 +21,20 @@ _ELEMENT = re.compile(
     r"<g (?P<state>[^>]*)>|<text (?P<style>[^>]*)>(?P<text>[^<]*)|<(?P<shape>path|rect|ellipse|poly\w+|image)\b"
 )
 _COLOR = re.compile(r'\b(fill|stroke)="([^"]*)"')
+
+
+class PaintedRegions(QObject):
+    """Event filter that records the regions that a widget paints."""
+
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__(widget)
+        self.found: list[QRegion] = []
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if isinstance(event, QPaintEvent):
+            self.found.append(event.region())
+        return False
 
 
 def is_custom_painted(widget: QWidget) -> bool:

@@ -92,6 +92,8 @@ def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> Non
     assert found[:2] == ["accumulation", "clip_norm"]  # by label
     assert "cpu_offload" not in visible_rows(form)  # has no effect
     assert set(visible_rows(form)) <= set(found)
+    form.body.filter.box.setText("loss")
+    assert form.body.filter.list_matches()[:3] == ["loss", "on_not_finite", "class_weights"]  # the last one by help
     form.body.filter.box.setText("ema_decay")
     assert visible_rows(form) == ["ema_decay"]
     form.body.filter.box.setText("torch.compile")

@@ -77,6 +77,7 @@ def test_double_click_on_train_does_not_start(make_form: Callable[[], JobForm], 
     with qtbot.assertNotEmitted(form.train_requested), qtbot.waitSignal(form.labels_requested):
         qtbot.mouseClick(form.train, Qt.MouseButton.LeftButton)
         qtbot.mouseDClick(form.train, Qt.MouseButton.LeftButton)
+        qtbot.mouseRelease(form.train, Qt.MouseButton.LeftButton)
 
 
 def test_label_check_holds_back_once_by_folder_and_format(settings: Settings) -> None:

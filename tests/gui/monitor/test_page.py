@@ -300,16 +300,17 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
 
 def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     watching.deliver(full_gpu(0), at=-600)
-    watching.deliver(full_gpu(0), full_gpu(1))
+    watching.deliver(full_gpu(0))
+    watching.deliver(full_gpu(0), host="ws2")
     page = watching.page
     requests: list[tuple[object, ...]] = []
     page.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
     page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
     page.bar.acts["csv"].trigger()
-    gpus = full_gpu(0).uuid, full_gpu(1).uuid
-    assert requests[0] == (gpus, START - 600, START)
-    assert requests[1] == ((*gpus, "cpu"), START - 600, START, page.graphs.chosen)
+    here, there = (full_gpu(0).uuid, "cpu"), (f"ws2:{full_gpu(0).uuid}", "ws2:cpu")
+    assert requests[0] == ((here[0], there[0]), START - 600, START)
+    assert requests[1] == (here + there, START - 600, START, page.graphs.chosen)
 
 
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:

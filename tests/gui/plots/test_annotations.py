@@ -6,8 +6,8 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF
-from PySide6.QtGui import QColor, QImage, QPaintEvent, QRegion
+from PySide6.QtCore import QPoint, QRect, QRectF
+from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -16,6 +16,7 @@ from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.style import theme
+from tests.support.painted import PaintedRegions
 from tests.support.plots import get_vertical_range
 
 RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
@@ -104,20 +105,6 @@ def test_crosshair_is_drawn_in_every_plot(two: TwoPlots) -> None:
         assert len(changed) > 0.3 * box.height  # the line is dashed
     two.group.set_cursor(None)
     assert [two.image(0), two.image(1)] == images
-
-
-class PaintedRegions(QObject):
-    """Event filter that records the regions that a widget paints."""
-
-    def __init__(self, widget: QWidget) -> None:
-        super().__init__(widget)
-        self.found: list[QRegion] = []
-        widget.installEventFilter(self)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
-        if isinstance(event, QPaintEvent):
-            self.found.append(event.region())
-        return False
 
 
 def test_plot_repaints_after_changes(two: TwoPlots, qtbot: QtBot) -> None:

@@ -352,14 +352,21 @@ def test_prediction_for_replaced_image_is_discarded(
     qtbot.waitUntil(lambda: live.history.count() > 0)
     qtbot.waitUntil(lambda: not live.findChildren(Background))
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 8: Shirt 72%"]
-    live.stop.click()
+    folder = Path(requests[-1].out).parent
+    assert folder.exists()
+    page.close_work()
+    assert not folder.exists()
 
 
-def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None:
-    page = show(write_run(8))
-    drop_files(page, picture)
-    assert page.header.tabs.currentIndex() == PREDICT
-    assert page.views.currentWidget().predict_form.paths() == [str(picture)]
+def test_image_dropped_on_ended_or_remote_run_is_listed(
+    show: Open, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in (write_run(8), supervise_here(write_run(8, None))):
+        page = show(run)
+        drop_files(page, picture)
+        assert page.header.tabs.currentIndex() == PREDICT
+        assert page.views.currentWidget().predict_form.paths() == [str(picture)]
+        monkeypatch.setattr("gui.run.page.machine_of", lambda _run: "tower")
 
 
 def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> None:

@@ -62,7 +62,7 @@ def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBo
     assert QToolTip.text().splitlines() == ["c 1,000,000,000 W", "Meaning of c"]
     below = QPoint(5, figures.height())
     QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, below, figures.mapToGlobal(below)))
-    qtbot.waitUntil(lambda: not QToolTip.isVisible())
+    qtbot.waitUntil(lambda: not QToolTip.isVisible(), timeout=5000)  # it would expire after 10 s
 
 
 def test_grid_paints_alarming_values_unless_faded(place: QWidget) -> None:

@@ -150,6 +150,9 @@ def test_matrix_marks_missing_peer_access(hosts: Hosts, view: TopologyView, qtbo
     deliver_snapshot(hosts, machine(3, Topology(pairs, ())))
     assert [cell(view, 0, column).partition("\n")[0] for column in range(3)] == ["", "PHB ✕", "PHB"]
     assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
+    view.table.setCurrentIndex(view.model.index(0, 1))
+    qtbot.keyClick(view.table, Qt.Key.Key_Tab)  # leaves the table
+    assert view.table.currentIndex().column() == 1
     qtbot.waitUntil(lambda: "neither can read" in join_visible_texts(view))
 
 

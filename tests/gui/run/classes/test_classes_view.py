@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QEvent, QModelIndex, QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QApplication, QFileDialog, QToolTip
+from PySide6.QtWidgets import QApplication, QFileDialog, QSplitter, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
@@ -61,6 +61,9 @@ def test_matrix_is_below_the_table_in_narrow_view(view: ClassesView, qtbot: QtBo
     for width, is_beside in ((1000, True), (620, False), (1000, True)):
         view.resize(width, 560)
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(view.content.matrix, view.content.table) is is_beside)
+    splitter = view.content.findChild(QSplitter)
+    splitter.setSizes([0, 1000])
+    assert min(splitter.sizes()) > 0
 
 
 def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
@@ -105,6 +108,10 @@ def test_class_table_counts_the_rows_of_a_larger_matrix() -> None:
         ] == texts
         tips = [table.index(row, 1).data(Qt.ItemDataRole.ToolTipRole) for row in (0, 1)]
         assert tips == (["95% interval: 10.0 to 60.0%", None] if measures else [None, None])
+    changed: list[tuple[int, ...]] = []
+    table.dataChanged.connect(lambda *corners: changed.extend((each.row(), each.column()) for each in corners[:2]))
+    table.show_metrics(("a", "b"), ClassMetrics(1, 1, {}, confusion + 1))
+    assert changed == [(0, 1), (2, 1)]  # the counts
     table.show_metrics((), None)
     assert (table.rowCount(), table.columnCount()) == (0, 1)
 
@@ -205,9 +212,8 @@ def test_matrix_fills_cells_by_fraction_of_row(
         number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(compute_contrast, fill))
         assert number == (fills.choose_text_color(fill) if share else fill)
         outer_edge = QRect((cell.left(), cell.right())[column] - 1, cell.center().y(), 4, 1)
-        assert (QColor(scheme.muted) in read_pixel_colors(drawn, outer_edge)) == (row == column), (
-            "only correct cells have frames"
-        )
+        edge_color = scheme.muted if row == column else scheme.grid  # only correct cells have frames
+        assert QColor(edge_color) in read_pixel_colors(drawn, outer_edge)
         outside = QPoint((cell.left() - 2, cell.right() + 2)[column], cell.center().y())
         assert [image.pixelColor(outside) == high for image in (drawn, focused)] == [False, True]
     monkeypatch.setattr(theme, "is_dark", lambda: True)
@@ -258,11 +264,13 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, point, matrix.mapToGlobal(point)))
     assert QToolTip.text() == matrix.describe_cell(1, 2)
     QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, left_of_it, matrix.mapToGlobal(left_of_it)))
-    qtbot.waitUntil(lambda: not QToolTip.isVisible())
+    qtbot.waitUntil(lambda: not QToolTip.isVisible(), timeout=5000)  # it would expire after 10 s
     matrix.choose(0, 2)
     matrix.show_counts(["ant", "bee"], np.eye(2, dtype=np.int64))
     assert matrix.cell is None
     assert matrix.accessibleDescription() == "Every class was predicted correctly."
+    matrix.show_counts((), None)
+    assert matrix.accessibleDescription() == ""
 
 
 def test_matrix_of_many_classes_has_vertical_names_and_no_numbers(show_widget: ShowWidget) -> None:

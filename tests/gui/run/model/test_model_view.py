@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from pyqtgraph import BarGraphItem, PlotDataItem, ScatterPlotItem
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
@@ -25,6 +26,7 @@ from engine.contract.inference.evaluation import (
     Curves,
     EvaluateRequest,
     Interval,
+    ReliabilityBin,
     SizePrecision,
     SkippedSample,
 )
@@ -43,6 +45,7 @@ from gui.run.model.widgets import UnitPlot
 from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
+from gui.style import theme
 from gui.titles import run_title
 from gui.widgets.column_model import LEFT, RIGHT
 from gui.widgets.labels import IconLabel
@@ -79,9 +82,13 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert "1.40 lowers the error from 6.0 to 2.0%" in page.temperature.text()
     assert page.error.text() == "Expected calibration error 6.2% (5.0 – 7.0%)"
     assert opened is not None
-    evaluation = msgspec.structs.replace(opened.evaluation, calibration=Calibration(Interval(0.05), ()))
+    bins = tuple(ReliabilityBin(low, low + 0.2, count, low + 0.1, 0.5) for low, count in ((0.6, 12), (0.8, 3)))
+    evaluation = msgspec.structs.replace(opened.evaluation, calibration=Calibration(Interval(0.05), bins))
     page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
     assert page.error.text() == "Expected calibration error 5.0%"
+    bars = [each.opts for each in page.plot.items() if isinstance(each, BarGraphItem)]
+    is_full = {bar["x0"][0]: QColor(bar["brush"]) == QColor(theme.colors().accent) for bar in bars}
+    assert is_full == {0.6: True, 0.8: False}  # fewer predictions are paler
     assert page.temperature.text() == "There are too few samples to fit a temperature."
 
 
@@ -133,7 +140,10 @@ def test_summary_has_the_matrix_only_in_wide_view(view: ModelView, qtbot: QtBot)
         assert view.result.summary.matrix.isVisible() is (width == 1400)
     matrix = view.result.summary.matrix
     qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(0, 1).center().toPoint())
-    assert (view.result.tabs.currentIndex(), view.result.samples.wall.samples.rows) == (SAMPLES, [1])
+    assert view.result.tabs.currentIndex() == SAMPLES
+    for page in (SAMPLES, SUMMARY, SAMPLES):  # the page keeps its filter
+        view.result.tabs.setCurrentIndex(page)
+        assert view.result.samples.wall.samples.rows == [1]
 
 
 def test_classes_page_applies_minimum_confidence(view: ModelView, qtbot: QtBot) -> None:
@@ -171,7 +181,7 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     evaluation = msgspec.structs.replace(
         opened.evaluation,
         box_errors=tuple(BoxErrors(kind, count, loss) for kind, count, loss in (("missed", 9, 0.01), ("duplicate", 2, 0.3))),
-        sizes=(SizePrecision("small", 4, Interval(0.25), Interval(0.5)), SizePrecision("large", 0)),
+        sizes=(SizePrecision("small", 4, Interval(0.25), Interval(0.5, 0.0, 0.75)), SizePrecision("large", 0)),
     )  # fmt: skip
     page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
     assert page.plot.accessibleDescription().split("; ") == [
@@ -180,7 +190,10 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
     assert headers == ["Count", "AP", "AP50"]
     assert [page.sizes.horizontalHeaderItem(column).textAlignment() for column in (0, 1)] == [LEFT, RIGHT]
-    assert page.sizes.texts() == [["Small (up to 32²)", "4", "25.0%", "50.0%"], ["Large", "0", "–", "–"]]
+    assert page.sizes.texts() == [
+        ["Small (up to 32²)", "4", "25.0%", "50.0% (0.0 – 75.0%)"],
+        ["Large", "0", "–", "–"],
+    ]
     assert [line.partition(":")[0] for line in page.plot.toolTip().splitlines()] == ["Duplicate", "Missed"]
     (bars,) = (each for each in page.plot.items() if isinstance(each, BarGraphItem))
     assert bars.opts["width"] == [1.0, 30.0]
@@ -355,6 +368,8 @@ def test_devices_editor_excludes_cpu_from_gpus(view: ModelView) -> None:
 
 def test_model_view_cancels_and_shows_refusal(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
     view.bar.new.trigger()
+    view.reload()
+    qtbot.waitUntil(lambda: not view.findChildren(Background))
     assert view.pages.currentIndex() == FORM
     assert view.form.cancel.isVisible()
     qtbot.waitUntil(view.form.start.isEnabled)
@@ -375,9 +390,10 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, run: RunFolder, q
     view.form.start.click()
     assert view.pages.warnings.text() == ""
     view.pages.child.cancel()
-    view.pages.child.refused.emit((Problem("split", "There is no test split.", "It has: val, all."),))
+    problems = Problem("split", "There is no test split.", "It has: val, all."), Problem("devices", "It is busy.")
+    view.pages.child.refused.emit(problems)
     assert (view.pages.currentIndex(), view.focusWidget()) == (FAILURE, view.pages.retry)
-    assert view.pages.failure.text() == "There is no test split. It has: val, all."
+    assert view.pages.failure.text().splitlines() == ["There is no test split. It has: val, all.", "It is busy."]
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     view.pages.retry.click()
     qtbot.waitUntil(lambda: view.form.checkpoint.box.count() == 2)

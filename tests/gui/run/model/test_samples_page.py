@@ -34,8 +34,8 @@ from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluati
 from gui.sources.inspector import read_image
 from gui.style import theme
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
-from tests.support.painted import describe_painting
-from tests.support.widgets import list_column_texts
+from tests.support.painted import PaintedRegions, describe_painting
+from tests.support.widgets import is_right_of, list_column_texts
 
 
 @pytest.fixture
@@ -112,8 +112,9 @@ def test_samples_page_filters_by_several_classes_only(view: ModelView, page: Sam
 
 
 def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
-    thumbnails = page.wall.thumbnails
-    qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.samples.file(0)) is not None)
+    thumbnails, painted = page.wall.thumbnails, PaintedRegions(page.wall.viewport())
+    thumbnails.loaded.connect(painted.found.clear)
+    qtbot.waitUntil(lambda: thumbnails.image(page.wall.samples.file(0)) is not None and painted.found != [])
     image = thumbnails.image(page.wall.samples.file(0))
     assert (image.width(), image.height()) == (12, 8)
 
@@ -164,6 +165,7 @@ def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Pat
     page.wall.doubleClicked.emit(page.wall.samples.index(0))
     detail = page.detail
     assert detail.name.toolTip() == str(dataset / "val/birch/1.png")
+    assert is_right_of(detail.next, detail.previous)
     for button, text in ((detail.next, "2 of 12"), (detail.previous, "1 of 12")):
         button.click()
         assert detail.name.text().endswith(text)
@@ -241,6 +243,14 @@ def test_marks_that_are_being_read_are_not_overwritten(
     qtbot.waitUntil(page.detail.marked.isChecked)
     page.detail.next.click()
     page.detail.marked.click()
+    page.close_work()
+    assert marks.read_text() == "[4,5,7]"
+    release.clear()
+    page.show_evaluation(view.result.opened, ())
+    page.wall.choose(0)
+    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    release.set()
+    qtbot.waitUntil(lambda: page.wall.samples.marked == {4, 5, 7})
     page.close_work()
     assert marks.read_text() == "[4,5,7]"
 

@@ -113,7 +113,10 @@ def test_heat_maps_of_something_else_are_discarded(
         classes = {"first": ("ash",), "second": ("cedar", "ash"), "both": ("birch", "cedar"), "same": ("ash",)}
         assert request.classes == classes.get(change, ())
         assert Path(request.out).parent.is_dir()
+    closed: list[bool] = []
+    maps.child.close = lambda: closed.append(True)  # type: ignore[method-assign]
     maps.close_work()
+    assert closed
     assert not any(Path(request.out).parent.exists() for request in requests)
 
 

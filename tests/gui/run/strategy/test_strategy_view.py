@@ -174,7 +174,7 @@ def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) 
     qtbot.mouseMove(diagram, point)
     qtbot.waitUntil(lambda: QToolTip.text() == schedule.describe_action(action))
     qtbot.mouseMove(diagram, QPoint(2, 2))
-    qtbot.waitUntil(lambda: not QToolTip.isVisible())
+    qtbot.waitUntil(lambda: not QToolTip.isVisible(), timeout=5000)  # it would expire after 10 s
     assert schedule.describe_action(action) == (
         "Backward for weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
