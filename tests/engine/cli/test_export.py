@@ -69,7 +69,8 @@ def run(user_home: Path) -> RunFolder:
         lines.append(ENCODE.encode(event) + b"\n")
     run_folder.events_file.write_bytes(b"".join(lines))
     run_folder.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="tcp:5000:secret-token"))
-    run_folder.worker_log(0).write_text(f'  File "{user_home}/model.py", line 3\n')
+    beginning = "x" * ((1 << 20) - 9)  # the path is at the end of a block of 1 MiB
+    run_folder.worker_log(0).write_text(f'{beginning}  File "{user_home}/model.py", line 3\n')
     (run_folder.path / "supervisor.log").write_text("")
     (run_folder.path / "notes.json").write_text('{"text":"why I tried it"}')
     (run_folder.path / "image.png").write_bytes(b"\x89PNG")

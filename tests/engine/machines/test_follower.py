@@ -98,7 +98,7 @@ def test_follower_copies_and_serves_the_run(follower: Follower, capsys: pytest.C
     assert link.sent[-1] == RunCommand(command=Stop())
     link.receive(RunLiveness(execution=2, alive=False))
     assert not served(follower)
-    link.receive(LogChunk(offset=0, data=line(7)))  # another log
+    link.receive(LogChunk(offset=len(log), data=line(4)[:9]), LogChunk(offset=0, data=line(7)))  # another log
     assert [event.n for event in run.events()] == [7]
     assert reports(capsys) == []
 
@@ -142,6 +142,7 @@ def test_follower_retries_later_each_time(follower: Follower, clock: Clock) -> N
     [
         ("failed", "node1: no such run."),
         ("ended", "node1: it sent nonsense."),
+        ("exited", "Footplate was not found on node1."),
         ("invalid", "node1 sent an invalid message: the run itself is missing."),
         ("slow", "node1 has not sent the state of the run."),
         ("silent", "node1 has not responded"),
@@ -154,7 +155,11 @@ def test_follower_exits_if_it_never_reaches_the_run(
     if case == "failed":
         link.receive(NodeFailed(cause="no such run"))
     elif case == "ended":
+        link.status = (255, "an unrelated warning")
         link.end("it sent nonsense")
+    elif case == "exited":
+        link.status = (127, "sh: footplate: not found")
+        link.end()
     elif case == "invalid":
         link.receive(LogChunk(offset=0, data=b""))
     elif case == "slow":
@@ -162,7 +167,8 @@ def test_follower_exits_if_it_never_reaches_the_run(
     else:
         link.silence = "has not responded"
     follower._poll_link()
-    assert reports(capsys) == [FollowResult(problem=reason)]
+    (report,) = reports(capsys)
+    assert report.problem.startswith(reason)
     assert (follower._is_done, follower._exit_code, link.calls) == (True, 1, ["kill"])
 
 

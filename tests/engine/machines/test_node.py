@@ -40,7 +40,7 @@ from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerDone, Work
 from engine.machines import addresses, agent, devices, files
 from engine.machines import node as node_module
 from engine.machines.files import BEST, RESUME, NodeFiles, _kill_node, node_folder
-from engine.machines.node import _find_missing_gpus
+from engine.machines.node import _find_missing_gpus, fetch_weights
 from engine.machines.rendezvous import OneAddressRendezvous
 from engine.machines.worker import WorkerHello
 from engine.machines.worker_server import WorkerServer
@@ -56,6 +56,33 @@ import threading
 from engine.machines import agent, node
 agent.preload = lambda: None
 agent.Agent.__init__ = lambda *_: threading.Event().wait()
+node.serve()
+"""
+
+
+AGENT_OF_KILLED_WORKER = """
+import threading
+from engine.machines import agent, node
+agent.preload = lambda: None
+class Agent:
+    def __init__(self, *_):
+        print("output of a library", flush=True)
+        self.killed = threading.Event()
+    def kill(self):
+        self.killed.set()
+    def wait(self):
+        return {1: None if self.killed.wait(5) else 0}
+agent.Agent = Agent
+node.serve()
+"""
+
+
+FAILING_AGENT = """
+from engine.machines import agent, node
+agent.preload = lambda: None
+def fail(*_):
+    raise agent.AgentFailed("the agent has failed")
+agent.Agent = fail
 node.serve()
 """
 
@@ -164,12 +191,33 @@ def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
     assert not list((paths.home() / "nodes").glob("*"))
 
 
-def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
-    with start_node(NODE_WITHOUT_FACTS, make_request(tmp_path)) as node:
+def test_worker_killed_before_its_agent_exists_does_not_run(tmp_path: Path) -> None:
+    with start_node(AGENT_OF_KILLED_WORKER, make_request(tmp_path), KillWorker(rank=1, hard=False), MEET) as node:
+        assert node.stdout is not None
+        ends = (each for each in map(FROM_NODE.decode, node.stdout) if isinstance(each, WorkerEnded))
+        assert [end.code for end in itertools.islice(ends, 2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [(NODE_WITHOUT_FACTS, "OSError: the disk has failed"), (FAILING_AGENT, "the agent has failed")],
+    ids=["facts", "agent"],
+)
+def test_failed_node_reports_its_failure(tmp_path: Path, script: str, cause: str) -> None:
+    with start_node(script, make_request(tmp_path), MEET) as node:
         assert node.stdout is not None
         messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats
         failure = next((message for message in messages if isinstance(message, NodeFailed)), None)
-    assert failure == NodeFailed(cause="node1: OSError: the disk has failed")
+    assert failure == NodeFailed(cause=f"node1: {cause}")
+
+
+def test_node_downloads_no_unused_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
+    for fields in ({"resume_from": "/last.pt"}, {"weights_file": "/weights.pt"}, {"pretrained": False}):
+        assert fetch_weights(job.with_fields(**fields)) == ""
+    with pytest.raises(FileNotFoundError):
+        fetch_weights(job)
 
 
 def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:

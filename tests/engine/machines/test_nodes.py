@@ -286,6 +286,9 @@ def test_checkpoint_is_reported_after_its_copy(start: Start, error: str, file: s
     link.receive(message(2, saved), message(2, WorkerDone(stopped=False)), WorkerEnded(rank=2, code=0))
     link.receive(WorkerEnded(rank=1, code=0, files={"worker-1.log": b"last words", "../x": b"evil"}))
     link.receive(WorkerEnded(rank=3, code=0, files={"worker-3.log": b"of another machine"}))
+    run.folder.worker_log(0).write_text("a long log")
+    run.links()[0].receive(WorkerEnded(rank=0, code=0, files={"worker-0.log": b"its end"}))
+    assert run.folder.worker_log(0).read_text() == "a long log", "this machine wrote it"
     assert not run.folder.worker_log(3).exists()
     assert run.folder.worker_log(1).read_text() == "last words"
     assert not (run.folder.path.parent / "x").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -58,7 +59,10 @@ def test_relay_sends_what_the_follower_lacks(connect: Connect, tmp_path: Path, i
     process, messages = connect(run.run_id)
     assert process.stdin is not None
     written = run.job_file.stat().st_mtime
-    assert next(messages) == RunFound(run_id=run.run_id, job=run.job_file.read_bytes(), written=written)
+    assert process.stdout is not None
+    first = [FROM_NODE.decode(line) for line in itertools.islice(process.stdout, 2)]
+    assert KeepAlive() in first
+    assert RunFound(run_id=run.run_id, job=run.job_file.read_bytes(), written=written) in first
     process.stdin.write(ENCODE.encode(LogRequest(offset=100, sha256=file_sha256(tmp_path / "copy"))) + b"\n")
     process.stdin.flush()
     start = 100 if is_same else 0

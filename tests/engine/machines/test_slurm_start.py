@@ -94,10 +94,14 @@ def test_only_a_run_paused_by_slurm_is_requeued(
     assert found.state == state
 
 
-def test_completed_run_is_not_supervised_again(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("outcome", "code"), [("completed", 0), ("stopped", 1)])
+def test_only_a_completed_run_is_not_supervised_again(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, outcome: Outcome, code: int
+) -> None:
     monkeypatch.setattr(slurm, "supervise", lambda _folder: 1)
-    write(run.events_file, [RunFinished(outcome="completed", cause="", seconds=1.0)])
-    assert slurm.supervise_slurm(run.path) == 0
+    write_script(tmp_path / "scontrol", "echo n1")
+    write(run.events_file, [RunFinished(outcome=outcome, cause="", seconds=1.0)])
+    assert slurm.supervise_slurm(run.path) == code
 
 
 def test_run_gets_the_gpus_of_all_nodes(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

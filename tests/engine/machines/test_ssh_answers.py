@@ -235,6 +235,7 @@ def test_facts_are_those_of_this_machine(
         raise OSError("no sampler")
 
     monkeypatch.setattr(probe, "snapshot", fail)
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.9 50022 192.0.2.8 22")
     facts = read_facts(capfd, "", "127.0.0.1")
     assert (facts.address, facts.inputs, facts.gpus, facts.driver) == ("127.0.0.1", {}, (), "")
     assert facts.problem == "Its devices could not be read: no sampler"
@@ -246,12 +247,13 @@ def test_facts_are_those_of_this_machine(
 
 ANSWERS = """
 for word; do case $word in m[123]) name=$word;; esac; done
+echo "$@" >> FOLDER/words
 echo '{}'
 while read -r line; do
   echo "$line" >> FOLDER/$name
   case $line in
     *'"address":"10.'*) echo '{"has_connected":true}';;
-    *) echo 'OPENED'; echo '{"has_connected":true}';;
+    *) echo 'OPENED'; echo 'RESULT';;
   esac
 done
 """
@@ -259,18 +261,23 @@ done
 
 @pytest.mark.parametrize("gpus", [("a",), ()])
 def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpus: tuple[str, ...]) -> None:
-    def check(opened: str) -> list[Problem]:
-        set_ssh(ANSWERS.replace("FOLDER", str(tmp_path)).replace("OPENED", opened))
+    def check(opened: str, result: str = '{"has_connected":true}') -> list[Problem]:
+        set_ssh(ANSWERS.replace("FOLDER", str(tmp_path)).replace("OPENED", opened).replace("RESULT", result))
         facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1)
         return check_connections([
             CheckedHost(
                 Host(name=f"m{number}", port=3000 + number),
-                msgspec.structs.replace(facts, address=f"10.0.0.{number}", gpus=("a",) if number < 3 else gpus), 0.0, [],
+                msgspec.structs.replace(
+                    facts, address=f"10.0.0.{number}", gpus=("a",) if number < 3 else gpus,
+                    infiniband=number < 3 or bool(gpus),
+                ), 0.0, [],
             )
             for number in (1, 2, 3)
         ])  # fmt: skip
 
     assert check('{"port":1234}') == []
+    commands = (tmp_path / "words").read_text().splitlines()
+    assert [command.endswith("--no-infiniband") for command in commands] == [not gpus] * 3
     first = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m1").read_text().splitlines()]
     last = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m3").read_text().splitlines()]
     assert [(each.backend, each.address, each.rank, each.ranks) for each in first] == [
@@ -283,3 +290,5 @@ def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpu
     problems = check('{"problem":"the ports are in use"}')
     assert [problem.message.partition(":")[0] for problem in problems] == ["m1", "m2", "m3"]
     assert all("--port" in problem.remedy for problem in problems)
+    problems = check('{"port":1234}', '{"has_connected":true,"problem":"it timed out"}')
+    assert [problem.message.partition(" reaches ")[0] for problem in problems] == ["m1", "m2", "m3"]

@@ -194,6 +194,7 @@ def test_group_knows_the_states_of_its_workers(events: list[AnyEvent]) -> None:
     second.messages, second.channel = [Warned(code="unsaved", message="")], object()
     second.read_all()
     assert group.holds_unsaved_state
+    assert [event.code for event in events if isinstance(event, Warned)] == ["stuck", "unsaved"]
     group.stop(Stop())
     group.escalate()
     assert (first.signals, group.forced, group.stuck) == ([False], {0, 1}, set())

@@ -107,4 +107,5 @@ def test_kill_all_does_not_wait_for_ever(capsys: pytest.CaptureFixture[str]) -> 
     workers = StubbornWorker(0, None), StubbornWorker(1, 1)
     shutdown.kill_all(workers)
     assert [(worker.exit_code, worker.measures) for worker in workers] == [(-9, ["SIGKILL"])] * 2
+    assert workers[0].channel is None, "nothing is read from it any more"
     assert capsys.readouterr().out == "Rank 0 (pid 0) survived SIGKILL and is left behind.\n"

@@ -93,6 +93,7 @@ def test_silent_ranks_are_all_named() -> None:
     assert "kill -CONT 42" in str(warned)
     assert "Ranks 0, 2 and 3 have not responded for 10 s" in str(failed)
     assert "hanging" in str(failed), "only one of them was stopped"
+    assert "rank 0 was computing step 8 and rank 2 was computing step 8 and rank 3 was" in str(failed)
     assert "worker-0.log and worker-2.log and worker-3.log" in str(failed)
 
 
@@ -173,6 +174,11 @@ def test_gap_between_checks_is_not_silence() -> None:
     ranks.watch.on_message(0, ranks.now, STEP)  # the first rank to respond, just before the other
     assert ranks.watch.check(ranks.now) is None
     ranks.advance(20)
+    ranks.set(1, None)
+    assert ranks.run(8) == []
+    ranks.now += 3600
+    assert ranks.watch.check(ranks.now) is None
+    assert "Rank 1 has not responded for 14 s" in str(ranks.run(10)), "8 s of them before the gap"
 
 
 def test_ranks_delayed_together_do_not_fail() -> None:

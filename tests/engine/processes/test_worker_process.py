@@ -1,4 +1,5 @@
 import os
+import selectors
 import signal
 import socket
 import sys
@@ -43,11 +44,14 @@ def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch
     worker = WorkerProcess(
         make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
     )
-    try:
-        wait_until(lambda: worker.poll() is not None, "the worker to end")
-        assert worker.poll() == 1
-    finally:
-        worker.close()
+    with selectors.DefaultSelector() as selector:
+        worker.listen(selector, lambda: None)
+        try:
+            wait_until(lambda: worker.poll() is not None, "the worker to end")
+            assert worker.poll() == 1
+        finally:
+            worker.close()
+        assert not selector.get_map()
 
 
 def test_forked_worker_repeats_no_buffered_output(
@@ -93,7 +97,8 @@ def test_run_workers_raises_after_its_time(tmp_path: Path) -> None:
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
     spec = make_worker_spec(Job(), run_folder=str(tmp_path))
-    RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
+    log = RunFolder(tmp_path).worker_log(0)
+    log.write_text("of an earlier execution\n")
     worker = WorkerProcess(spec, f"{__name__}:{count_commands.__name__}", fork=False)
     try:
         assert worker.channel is not None
@@ -105,6 +110,7 @@ def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
             worker.channel.settimeout(20)
             counts += [int(message.unsaved) for message in worker.receive() if isinstance(message, WorkerDone)]
         assert counts[-1] == COMMANDS
+        assert log.read_text().startswith("of an earlier execution\n")
         wait_until(lambda: worker.poll() is not None, "the worker to end")
     finally:
         worker.kill(hard=True)

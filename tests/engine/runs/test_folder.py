@@ -30,7 +30,7 @@ from engine.runs.interruptions import explain_interruption, record_fatal_signal
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
-from tests.gui.sources.written_runs import append_events, job, list_run_events, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, write, write_run
 from tests.support.waiting import wait_until
 
 
@@ -113,12 +113,24 @@ def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
     assert run.worked_s() == pytest.approx(57)
 
 
+def test_time_in_the_queue_does_not_count() -> None:
+    run = write_run(8, "completed")
+    started, *others = run.events()
+    run.events_file.unlink()
+    write(run.events_file, [started, Waiting(position=1, time=started.time)])
+    assert run.worked_s() == 0
+    for event in others:
+        event.time += 600
+    append_events(run, *others)
+    assert run.summary().seconds == pytest.approx(1.8)
+
+
 def test_progress_is_that_of_the_last_complete_line() -> None:
     run = write_run(8, None)
     (*_, step) = (event for event in run.events() if isinstance(event, StepMetrics))
     append_events(run, msgspec.structs.replace(step, step=9))
     with run.events_file.open("ab") as stream:
-        stream.write(ENCODE.encode(msgspec.structs.replace(step, step=10)))
+        stream.write(b"torn\n" + ENCODE.encode(msgspec.structs.replace(step, step=10)))
     last = run.last_event()
     assert isinstance(last, StepMetrics)
     assert (last.step, run.summary().step) == (9, 9)
@@ -179,6 +191,7 @@ def test_interruption_is_explained_by_the_end_of_the_log(log: str, is_older: boo
     assert explain_interruption(run).startswith("the run did not start.")
     start = process_start(os.getpid()) - 2
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=start, endpoint="unix:/nowhere"))
+    assert run.supervisor_file.stat().st_mode & 0o777 == 0o600
     write_slurm(run.path, SlurmJob(job_id=7, state=""))
     changed = run.supervisor_file.stat().st_mtime_ns + (-1 if is_older else 1) * 10**9
     os.utime(file, ns=(changed, changed))
@@ -187,7 +200,9 @@ def test_interruption_is_explained_by_the_end_of_the_log(log: str, is_older: boo
 
 
 def test_only_unreported_signals_are_appended(tmp_path: Path) -> None:
+    (tmp_path / "supervisor.log").write_text("last words\n")
     for code in (0, 3, -signal.SIGSEGV, -signal.SIGKILL):
         record_fatal_signal(tmp_path, code)
-    (line,) = (tmp_path / "supervisor.log").read_text().splitlines()
+    before, line = (tmp_path / "supervisor.log").read_text().splitlines()
+    assert before == "last words"
     assert line.startswith("The supervisor was killed by SIGKILL")

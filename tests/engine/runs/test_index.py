@@ -117,6 +117,7 @@ def test_summary_of_run_without_job() -> None:
     run.job_file.unlink()
     with pytest.raises(FileNotFoundError):
         run.summary()
+    assert run.state() == "interrupted"
 
 
 def test_supervisor_file_with_negative_pid_is_ignored() -> None:

@@ -64,7 +64,7 @@ def test_report_contains_no_secrets(fixed_user: None, tmp_path: Path) -> None:
         Warned(n=2, time=1, code="unreadable", message="kidney left/scan 001.png can't be read"),
         Failed(n=3, time=2, cause="RuntimeError in /home/anna/own stuff/secretnet.py: bad shape", rank=0, step=1),
     )  # fmt: skip
-    run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
+    run.events_file.write_bytes(b"torn\n".join(ENCODE.encode(event) + b"\n" for event in events))
     target = tmp_path / "report.zip"
     write_report(collect_problem_report(f"ok Runs: in {paths.runs_folder()}, of anna on klinik7"), target)
     with zipfile.ZipFile(target) as archive:
@@ -93,7 +93,11 @@ def test_report_contains_no_secrets(fixed_user: None, tmp_path: Path) -> None:
         "out of memory",
     ):
         assert helpful in packed_log
-    assert '"torch":"2.15"' in packed["footplate-report/run-1/events.jsonl"]
+    environment, *problems = map(json.loads, packed["footplate-report/run-1/events.jsonl"].splitlines())
+    assert (environment["environment"], [each["type"] for each in problems]) == (
+        {"torch": "2.15"},
+        ["warning", "failed"],
+    )
     assert target.stat().st_mode & 0o777 == 0o600
 
 

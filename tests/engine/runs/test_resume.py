@@ -12,8 +12,10 @@ import pytest
 from engine.contract.events import ENCODE, AnyEvent, LogLine, PhaseChanged, RunFinished, RunStarted, Waiting
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.index import mirror_folder
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
+from engine.system import paths
 from tests.gui.sources.written_runs import EPOCHS, append_events, write_run
 
 
@@ -78,6 +80,14 @@ def test_resume_reports_all_problems() -> None:
     assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi", "val_fraction"]
     assert "a different training" in next(str(problem) for problem in problems if problem.field == "seed")
     assert run.job_file.read_bytes() == before
+
+
+def test_run_of_another_machine_is_resumed_there() -> None:
+    run = mirror_folder("node1", "20260101-000000-net-abcd")
+    write_run(8, "stopped").path.rename(paths.make_private_folder(run.path.parent) / run.run_id)
+    job, (problem,) = job_to_resume(run, {})
+    assert (job, problem.field) == (None, "run")
+    assert problem.remedy.endswith(f"ssh -t node1 footplate resume {run.run_id}")
 
 
 def test_completed_run_resumes_only_with_more_epochs() -> None:

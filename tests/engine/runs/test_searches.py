@@ -66,6 +66,8 @@ def test_driver_that_records_itself_meanwhile_counts_as_running(monkeypatch: pyt
 def test_second_start_keeps_the_record_of_a_running_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "start_detached", lambda *_arguments: 1)
     folder = make_search("flowers", 2)
+    (folder.path / DRIVER_LOG).touch()
+    os.utime(folder.path / DRIVER_LOG, (0, 0))
     lock = open_file(folder.path / DRIVER_LOCK, os.O_CREAT)
     assert try_lock(lock)
     folder.save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
@@ -73,7 +75,7 @@ def test_second_start_keeps_the_record_of_a_running_driver(monkeypatch: pytest.M
     assert folder.driver() is not None
     os.close(lock)
     start_driver(folder)
-    assert folder.driver() is None
+    assert (folder.driver(), folder.status()) == (None, "running")
 
 
 def test_words_count_the_repeats_of_candidates() -> None:

@@ -76,6 +76,8 @@ def test_refresh_updates_all_jobs_of_a_host(job: Callable[..., Job], monkeypatch
         (99, "COMPLETED", None),
     ]
     assert not refresh_slurm_states(runs)
+    write_slurm(runs[0].path, SlurmJob(job_id=5))
+    assert refresh_slurm_states(runs)
 
 
 def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
@@ -172,6 +174,7 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     write_script(tmp_path / "bin/ssh", script)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
     run = _run(job, state="RUNNING", host="login")
+    (paths.make_home() / "slurm-hosts").write_bytes(b"\xff")
     refresh_slurm_states([run])
     with pytest.raises(NotAnswering, match="not among your hosts"):
         send(run, Stop())

@@ -134,6 +134,17 @@ def test_sum_over_batch_counts_each_tensor_parallel_group_once(mesh: DeviceMesh)
     assert STRATEGIES["ddp_tp"](spec).sum_over_batch(torch.tensor(6.0)) == 3.0
 
 
+def test_sum_over_shards_stays_within_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_worker_spec(Job.from_fields(strategy="hsdp", devices=("cpu",) * 6, replicas=3))
+    strategy: Any = STRATEGIES["hsdp"](spec)
+    groups: list[Any] = []
+    monkeypatch.setattr(dist, "all_reduce", lambda _total, group=None: groups.append(group))
+    with use_fake_group(rank=0, world_size=6):
+        strategy.mesh_of_ranks = init_device_mesh("cpu", (3, 2), mesh_dim_names=("replicate", "shard"))
+        strategy.sum_over_shards(torch.tensor(1.0))
+        assert [dist.get_process_group_ranks(group) for group in groups] == [[0, 1]]
+
+
 def test_divided_attention_computes_the_same(mesh: DeviceMesh) -> None:
     torch.manual_seed(0)
     plain = torchvision.models.VisionTransformer(32, 16, 1, 2, hidden_dim=16, mlp_dim=32, num_classes=3)

@@ -113,12 +113,12 @@ def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stop_ends_the_measurement_and_leaves_the_shares_open() -> None:
-    strategy, model = _strategy(Job.from_fields(batch_size=4)), _model()
+    strategy, model = _strategy(Job.from_fields(batch_size=13, accumulation=2, precision="bf16")), _model()
     passes: list[Tensor] = []
-    model.register_forward_pre_hook(lambda _module, inputs: passes.extend(inputs))
+    model.register_forward_hook(lambda _module, _inputs, outputs: passes.append(outputs))
     strategy.is_stopped = lambda: len(passes) >= 3
     balance(strategy, model, make_classification_objective(), (3, 16, 16))
-    assert len(passes) == 3
+    assert [(len(outputs), outputs.dtype) for outputs in passes] == [(7, torch.bfloat16)] * 3
     assert strategy.resolved_job.shares is None
     strategy.is_stopped = lambda: False
     balance(strategy, model, make_classification_objective(), (3, 16, 16))

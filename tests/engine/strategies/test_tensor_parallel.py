@@ -79,11 +79,16 @@ def test_layer_pairs_are_divisible() -> None:
     def linear() -> nn.Linear:
         return nn.Linear(8, 8)
 
-    row = [linear(), nn.GELU(), nn.Dropout(0.1), linear(), nn.ReLU(), linear(), nn.BatchNorm1d(8), linear(), linear()]
-    model = nn.Sequential(*row)
+    row = [linear(), nn.GELU(), nn.Dropout(0.1), linear(), nn.ReLU(), linear(), nn.BatchNorm1d(8), nn.ReLU(), linear()]
+    model = nn.Sequential(*row, linear())
     (pair,) = find_layer_pairs(model)
     assert (pair.first, pair.second, pair.units, pair.dropouts) == (row[0], row[3], 8, (row[2],))
-    assert pair.elementwise == (row[1], row[2], row[4])  # the one after `second` must not change its output in place
+    assert pair.elementwise == (
+        row[1],
+        row[2],
+        row[4],
+        row[7],
+    )  # the one after `second` must not change its output in place
     model[8].weight = model[3].weight
     assert find_layer_pairs(model) == []
     assert find_layer_pairs(nn.Sequential(nn.Linear(7, 8), nn.GELU(), linear())) == [], "it has few inputs"

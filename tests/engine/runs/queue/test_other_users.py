@@ -17,6 +17,7 @@ from engine.runs.queue import QueueSlot
 from engine.runs.queue import slot as slot_module
 from tests.engine.cli.machines import GIB, gpu, instance, machine
 from tests.engine.runs.queue.slots import make_slot
+from tests.support.clock import Clock
 
 ADAS = GpuProcess(123, 12 * GIB, user="ada", name="python")
 
@@ -138,6 +139,18 @@ def test_slot_starts_after_timeout_with_unknown_users(
     slot.poll(snapshot())
     assert slot.has_devices
     assert slot.warning == f"{text} The run starts without waiting for other users."
+
+
+def test_timeout_of_unknown_users_restarts_once_they_are_known(
+    slot: QueueSlot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_module, "time", clock := Clock(time.time()))
+    slot.poll()
+    slot.poll(make_gpu_0_snapshot(ADAS))
+    for seconds, has_devices in ((9, False), (9, False), (2, True)):
+        clock.now += seconds
+        slot.poll()
+        assert slot.has_devices is has_devices
 
 
 def test_slot_keeps_position_while_it_waits_for_others(slot: QueueSlot) -> None:
