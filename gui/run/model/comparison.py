@@ -199,7 +199,6 @@ class ComparisonPage(QWidget):
         self.stack.addWidget(EmptyState(EMPTY))
         self.stack.addWidget(make_scroll_area(content))
         self.setLayout(vbox(self.stack))
-        self._clear()
 
 
 def _format_title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:

@@ -50,6 +50,7 @@ def test_log_ticks_are_round(low: float, length: float, limit: float) -> None:
     assert all(low <= tick <= low + length for tick in ticks)
     assert all(after - before >= length / limit * 0.99 for before, after in pairwise(ticks))
     assert compute_log_ticks(0, 2, 3) == [0, 1, 2]
+    assert [round(10**tick) for tick in compute_log_ticks(0.3, 2.2, 6)] == [3, 10, 30, 100]
     for tick in ticks:
         mantissa = 10 ** (tick - math.floor(tick + 1e-9))
         assert math.isclose(mantissa, round(mantissa), rel_tol=1e-6)

@@ -316,7 +316,12 @@ def test_plot_shorter_series_restarts(screen: PlotOnScreen) -> None:
 def test_plot_describes_gaps_and_missing_data(screen: PlotOnScreen) -> None:
     screen.plot.set_empty_text("Appears after the first steps")
     assert screen.plot.describe() == "Appears after the first steps"
+    empty = next(label for label in screen.plot.findChildren(QLabel) if "Appears" in label.text())
+    assert empty.isVisible()
     screen.data(3, np.array([1.0, np.nan, np.nan]))
+    screen.plot.add_line("other", LineStyle("other", lambda: "#ff0000"))
+    screen.plot.redraw()
+    assert not empty.isVisible()
     assert screen.plot.describe() == "Latest: training 1"
     screen.group.set_cursor(2)
     assert screen.plot.describe() == "Latest: training 1"

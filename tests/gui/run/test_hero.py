@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import CheckpointSaved, Failed, RunFinished, Validation, Warned
+from engine.contract.events import CheckpointSaved, Failed, Restarting, RunFinished, Validation, Warned
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
 from engine.contract.messages import Progress
 from engine.contract.nodes import FetchProgress, RunFile
@@ -125,7 +125,9 @@ def test_best_metric_follows_direction_job_and_end(
     best_by: str, finished: RunFinished | None, metric: tuple[str, str, int]
 ) -> None:
     started = next(list_run_events(job(best_by=best_by), 8, None))
-    measures = [{"mean": math.nan, "loss": loss, "top1": top1} for loss, top1 in ((0.9, 0.5), (0.4, 0.6), (0.3, 0.2))]
+    measures = [
+        {"mean": math.nan, "loss": loss, "top1": top1} for loss, top1 in ((0.9, 0.5), (0.4, 0.6), (0.3, math.nan))
+    ]
     validations = [
         Validation(epoch=epoch, step=epoch, measures=values, images=20, seconds=1)
         for epoch, values in enumerate(measures, 1)
@@ -377,6 +379,9 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
         write_run(8),
     )
     header.connect_charts(charts)
+    assert not header.newest.isVisible()
+    assert not header.notes.isVisible()
+    assert header.isAncestorOf(header.save_elsewhere)
     for label, unsaved, is_offered in (("Running", True, True), ("Running", False, False), ("Unsaved", True, False)):
         header.show_run(run, None, RunData(unsaved=unsaved), RunStatus(label, label), is_loading=False)
         assert header.save_elsewhere.isVisible() is is_offered
@@ -392,10 +397,14 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
     ):
         header.notes.show_data(make_run_data(events))
         assert join_visible_texts(header.notes).splitlines() == lines
-    resumed = list_run_events(job(), 8, None, execution=2)
-    header.notes.show_data(make_run_data(list_run_events(job(), 8, None), resumed))
+    resumed = [list_run_events(job(), 8, None, execution=number) for number in (2, 3)]
+    restarts = [Restarting(cause="It hung. Wait.", step=step, attempt=1, max_attempts=3) for step in (3, 5)]
+    header.notes.show_data(make_run_data(list_run_events(job(), 8, None), restarts, *resumed))
+    resumes, restart, _warning = join_visible_texts(header.notes).splitlines()
+    assert resumes.startswith("Resumed 2 times, last at ")
+    assert restart == "Restarted 2 times, last at step 5: It hung"
     kinds = [label.objectName() for label in header.notes.findChildren(WrappingLabel) if label.isVisible()]
-    assert kinds == ["muted", "warning"]
+    assert kinds == ["muted", "muted", "warning"]
 
 
 def test_remote_bar_lists_and_fetches_files(

@@ -246,7 +246,7 @@ def test_views_of_the_model_follow_run_and_devices(show: Open, qtbot: QtBot, tmp
     run, other = write_run(8), write_run(8)
     page = show(run)
     page.set_machine(snapshot(gpu(0)))
-    page.show_use(CONVERT)
+    page.next_steps.conversion.click()
     use = page.findChild(UseView)
     assert use.tabs.currentIndex() == CONVERT
     titles = [[box.text() for box in use.predict_form.devices.boxes.values()]]

@@ -9,10 +9,12 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import PhaseChanged, RunFinished
 from engine.runs.folder import create_run
 from engine.runs.notes import read_notes
+from gui.format import format_date_and_time
 from gui.runs.page import RunsPage
 from gui.sources.run_list import RunList
 from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column
 from tests.gui.sources.written_runs import job, write, write_run
+from tests.support.widgets import join_visible_texts
 
 
 def button(page: RunsPage, name: str) -> QAbstractButton:
@@ -23,10 +25,12 @@ def button(page: RunsPage, name: str) -> QAbstractButton:
 def test_interrupted_banner_leaves_window_active(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     with qtbot.waitActive(page):
         page.activateWindow()
-    make_interrupted_run(name="night shift")
+    run = make_interrupted_run(1200, name="night shift")
     refresh()
     assert page.interrupted.isVisible()
     assert page.isActiveWindow()
+    interrupted_at = format_date_and_time(run.summary().started + 120)
+    assert f": interrupted {interrupted_at} while " in join_visible_texts(page.interrupted)
 
 
 def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

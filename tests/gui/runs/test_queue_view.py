@@ -180,7 +180,7 @@ def test_queue_shows_up_to_four_rows_without_scrolling(queue_page: RunsPage, enq
     assert table.viewport().height() == table.visualRect(model.index(2, 0)).bottom() + 1
     for name in ("four", "five"):
         enqueue(name)
-    show(queue_page, qtbot, "one", "two", "three", "four", "five")
+    qtbot.waitUntil(lambda: names(queue_page) == ["one", "two", "three", "four", "five"])
     assert table.viewport().height() == table.visualRect(model.index(3, 0)).bottom() + 1
     assert table.selectionMode() == table.SelectionMode.SingleSelection
 
@@ -298,7 +298,7 @@ def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, q
     page.queue.buttons["remove"].click()
     qtbot.waitUntil(page.queue.removal.yes.isVisible)
     qtbot.waitUntil(lambda: names(page) == [])
-    assert page.queue.isVisible()
+    assert page.queue.removal.yes.isVisible()
     with qtbot.waitActive(page):
         page.activateWindow()
     qtbot.keyClick(page.queue.removal.no, Qt.Key.Key_Escape)

@@ -6,6 +6,7 @@ import errno
 import shutil
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,10 @@ def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh,
     assert read_notes(run.path).text == "0.1 was too much"
     assert read_notes(run.path).tags == ("paper", "v2")
     assert page.details.tags.text() == "paper, v2,"  # typed text isn't replaced
+    with qtbot.waitSignal(page.notes_writer.written):
+        qtbot.keyClicks(page.details.tags, "v3")
+        page.details.save()
+    assert read_notes(run.path).tags == ("paper", "v2", "v3")
     with qtbot.assertNotEmitted(page.details.noted):
         page.details.notes.setPlainText("0.1 was too much ")
         page.details.save()
@@ -126,6 +131,7 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notes_writer.written):
         page.table.selectRow(page.model.position(second.run_id))  # in one step, as a click does
+    assert read_notes(first.path).text == "of the first"
     assert page.details.notes.toPlainText() == "of the second " + "x" * 2000
     assert page.details.tags.text() == "paper, v2"
     assert page.details.notes.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere
@@ -157,14 +163,18 @@ def test_details_ignore_late_facts_of_another_run(
     page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
 ) -> None:
     first, second = write_run(8, batch_size=2), write_run(8, batch_size=3)
+    change_notes(second.path, text="0")
     release, read = threading.Event(), details.read_details
+
+    def read_except(unreadable: Path | None, folder: Path) -> DetailFields:
+        if folder == unreadable:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return read(folder)
 
     def read_first_late(folder: Path) -> DetailFields:
         if folder == first.path:
             release.wait()
-            if not is_readable:
-                raise PermissionError(errno.EACCES, "Permission denied", str(folder))
-        return read(folder)
+        return read_except(None if is_readable else first.path, folder)
 
     monkeypatch.setattr(details, "read_details", read_first_late)
     refresh()
@@ -178,6 +188,13 @@ def test_details_ignore_late_facts_of_another_run(
         select_runs(page, first)
         qtbot.waitUntil(lambda: "Permission denied" in facts(page).get("On disk", {}).get("The run's folder", ""))
         assert page.details.facts.topLevelItem(0).isExpanded()
+        select_runs(page, second)
+        wait(page, qtbot)
+        for text, folder, section in (("1", second.path, "On disk"), ("2", None, "Changed settings")):
+            monkeypatch.setattr(details, "read_details", partial(read_except, folder))
+            change_notes(second.path, text=text)
+            refresh()
+            qtbot.waitUntil(lambda section=section: next(iter(facts(page))) == section)
 
 
 def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: Refresh) -> None:

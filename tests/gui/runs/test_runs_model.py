@@ -38,7 +38,7 @@ def test_runs_model_follows_qt_rules(qtmodeltester: ModelTester) -> None:
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
     model.set_filter(RunFilter())
     model.merge([msgspec.structs.replace(runs[0], name="zero"), runs[1]])
-    model.keep_only([run.run_id for run in runs if run.name != "run 4"])
+    model.keep_only(["a-new-run", *(run.run_id for run in runs if run.name != "run 4")])
     qtmodeltester.check(model)
     assert names(model) == ["run 1", "run 2", "run 3", "run 5", "run 6", "run 7", "zero"]
 
@@ -151,6 +151,12 @@ def test_runs_model_requests_rename(qtbot: QtBot) -> None:
         assert model.setData(index, "after")
     assert renamed.args == [run.run_id, "after"]
     assert index.data() == "before"
+    with qtbot.waitSignal(model.renamed) as renamed:
+        model.setData(index, "")
+    assert renamed.args == [run.run_id, ""]
+    model.merge([msgspec.structs.replace(run, name="")])
+    assert (index.data() != "", index.data(Qt.ItemDataRole.EditRole)) == (True, "")
+    model.merge([run])
     with qtbot.assertNotEmitted(model.renamed):
         model.setData(index, "before")
         assert not model.setData(model.index(0, 1), "after")

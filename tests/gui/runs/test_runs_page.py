@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import PySide6
@@ -53,6 +54,7 @@ def test_runs_page_without_runs_hides_filters(page: RunsPage, refresh: Refresh, 
     refresh()
     assert not page.filters.isVisible()
     assert not page.details.isVisible()
+    assert not page.interrupted.isVisible()
     assert "No runs yet." in texts(page)
     page.hide()
     write_run(8)
@@ -91,6 +93,10 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
     page.filters.text.setText("no such run")
     qtbot.waitUntil(lambda: "0 of 2" in texts(page))
     assert "No runs match." in texts(page)
+    page.filters.clear.click()
+    assert len(read_column(page, "Name")) == 2
+    page.filters.period.setCurrentText("Last 7 days")
+    assert page.filters.run_filter().since == pytest.approx(time.time() - 7 * 86_400, abs=60)
 
 
 def test_runs_page_filters_new_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -132,6 +138,7 @@ def test_runs_page_compares_selected_runs(page: RunsPage, refresh: Refresh, qtbo
     assert page.acts.folder.toolTip() == str(runs[0].path)
     assert not page.acts.compare.isEnabled()
     select_runs(page, runs[0], runs[2])
+    assert page.acts.folder.toolTip() == str(paths.runs_folder())
     with qtbot.waitSignal(page.compare_requested) as requested:
         qtbot.keyClick(
             page.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier

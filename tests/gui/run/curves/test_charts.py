@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from PySide6.QtCore import QModelIndex, QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import DeviceSample
@@ -63,6 +63,7 @@ def test_charts_show_accuracy_and_percentages(
     charts.show_data(make_charted_data(task, **options))
     plot = charts.accuracy
     assert plot.title == plot.accessibleName() == title
+    assert title in [label.text() for label in plot.findChildren(QLabel)]
     assert plot.describe() == f"Latest: {latest}"
     assert not plot.isHidden()
     charts.reset()

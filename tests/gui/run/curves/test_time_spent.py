@@ -97,6 +97,10 @@ def test_time_bar_draws_numbers_and_the_hovered_part(bar: TimeBar, qtbot: QtBot)
         swatch = entry.rect.topLeft().toPoint() + QPoint(6, round(entry.rect.height() / 2) + 2)
         for point in (bar.segment(entry.part).center().toPoint(), swatch):
             assert before.pixelColor(point) in (ground, pattern.color())
+    drawn = {before.pixelColor(x, BAR_HEIGHT // 2).name() for x in range(bar.width() // 3)}
+    assert drawn >= {
+        color.name() for color in (fills.make_part_fill("data")[0], fills.make_part_fill("data")[1].color())
+    }
     assert before.pixelColor(segment.left() + 1, BAR_HEIGHT // 2) != QColor(theme.colors().text)
     qtbot.mouseMove(bar, segment.center())
     qtbot.waitUntil(
@@ -124,7 +128,8 @@ def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
 
 
 def test_time_bar_finds_part_at_point(bar: TimeBar) -> None:
-    assert bar.part_at(bar.segment("forward").center().toPoint()) == "forward"
+    for part in ("data", "forward"):
+        assert bar.part_at(bar.segment(part).center().toPoint()) == part
     named = next(entry for entry in bar.entries() if entry.part == "forward")
     assert bar.part_at(named.rect.center().toPoint()) == "forward"
     assert bar.part_at(QPoint(bar.width() // 2, BAR_HEIGHT + 2)) is None
@@ -200,8 +205,9 @@ def test_time_view_requests_workers_for_active_run(view: TimeSpentView, qtbot: Q
 
 def test_time_view_requests_setting_for_ended_run(view: TimeSpentView, qtbot: QtBot) -> None:
     view.show_data(data(spent(MORE_WORKERS)), is_active=True)
+    view.change.click()
     view.show_data(data(spent(MORE_WORKERS)), is_active=False)
-    assert view.change.text() == "Use next time"
+    assert (view.change.text(), view.change.isEnabled()) == ("Use next time", True)
     assert view.change.toolTip() == "Set Loader workers to 4 in the form"
     with qtbot.waitSignal(view.setting_requested) as signal:
         view.change.click()

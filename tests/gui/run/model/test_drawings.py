@@ -119,6 +119,7 @@ def test_drawing_has_its_texts_and_legend(run: RunFolder, dataset: Path, show_wi
         child.refused.emit((Problem("", "It is unknown."),))
         assert line.problems.text() == "It is unknown."
         assert not line.progress.isVisible()
+        assert not line.activity.isVisible()
         child.failed.emit("It can't be drawn.")
         assert line.problems.text() == "It can't be drawn."
     detail.maps.progress_line.end()

@@ -110,6 +110,8 @@ def test_result_has_pages_for_its_contents(view: ModelView, change: dict[str, ob
     result.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)), ("cpu",))
     assert {number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)} == hidden
     assert result.tabs.currentIndex() == (SUMMARY if CALIBRATION in hidden else CALIBRATION)
+    result.show_evaluation(opened, ("cpu",))
+    assert [number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)] == [ERRORS]
 
 
 def test_summary_explains_missing_intervals_and_hides_empty_parts(view: ModelView) -> None:
@@ -131,6 +133,7 @@ def test_summary_explains_missing_intervals_and_hides_empty_parts(view: ModelVie
     assert summary.thresholds.isHidden()
     assert summary.metrics.texts() == [["Top-1 accuracy", "75.0%", ""], ["own", "0.5000", ""]]
     assert "Skipped 1 unreadable file: a.png: It is empty." in summary.warnings.text()
+    assert "no dove" in summary.warnings.text()
 
 
 def test_summary_has_the_matrix_only_in_wide_view(view: ModelView, qtbot: QtBot) -> None:
@@ -274,6 +277,7 @@ def test_curves_page_shows_pooled_curves_without_roc(view: ModelView, qtbot: QtB
     opened, page = view.result.opened, view.result.curves
     assert opened is not None
     assert not page.roc.isHidden()
+    qtbot.waitUntil(lambda: page.counts.texts() != [])
     opened.saved.probabilities_file.unlink()
     curve = ClassCurves(class_index=0, positives=4, recall=(0.25, 0.5), precision=(1.0, 0.0), thresholds=(0.9, 0.3))
     samples = opened.samples if unit == "object" else replace(opened.samples, true=None)
@@ -329,7 +333,10 @@ def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     qtbot.waitUntil(lambda: view.form.start.toolTip() == "The run has no checkpoint yet")
     assert not view.form.cancel.isVisible()
+    assert not view.bar.isVisible()
     assert view.form.folder.line.placeholderText() == "the run's: trees"
+    names = [editor.control.accessibleName() for editor in (view.form.folder, view.form.split)]
+    assert names == ["Dataset to evaluate on", "Split to evaluate on"]
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     view.form.checkpoint.refresh()
@@ -467,7 +474,7 @@ def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run
     assert signal.args == [f"The evaluation of “{run_title(run.summary())}” finished.", "info"]
 
 
-def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
+def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, dataset: Path, qtbot: QtBot) -> None:
     (saved,) = read_evaluations(run.path)
     before = {path.name: path.read_bytes() for path in saved.folder.iterdir()}
     view.bar.delete.trigger()
@@ -477,8 +484,13 @@ def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: 
     view.deleting.yes.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
     assert {path.name: path.read_bytes() for path in saved.folder.iterdir()} == before
+    other = save_evaluation(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
+    view.reload(saved.folder.name)
+    qtbot.waitUntil(lambda: not view.findChildren(Background))
     view.bar.delete.trigger()
     assert view.deleting.isVisible()
+    qtbot.waitUntil(lambda: view.bar.current() is not None and view.bar.current().folder == other.folder)
+    assert (saved.folder.exists(), other.folder.exists()) == (False, True)
     view.show_run(write_run(9))
     assert view.deleting.isHidden()
 
@@ -502,10 +514,10 @@ def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbo
     incomplete = msgspec.structs.replace(opened.evaluation, per_class={"Recall": (None, Interval(0.5))})
     unknown = list(make_class_rows(replace(opened, saved=SavedEvaluation(opened.saved.folder, incomplete))))
     assert unknown[1:] == [["ash", "", "", ""], ["birch", "0.5", "", ""], ["cedar", "", "", ""]]
-    without_classes = msgspec.structs.replace(opened.evaluation, per_class={}, confusion=())
-    for evaluation, is_enabled in ((without_classes, False), (opened.evaluation, True)):
+    for change, are_enabled in (({"per_class": {}}, [False, True]), ({"confusion": ()}, [True, False])):
+        evaluation = msgspec.structs.replace(opened.evaluation, **change)
         view.bar.show_opened(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
-        assert [each.isEnabled() for each in menu.actions()] == [True, is_enabled, is_enabled, True, True]
+        assert [each.isEnabled() for each in menu.actions()] == [True, *are_enabled, True, True]
     assert samples[0][4:] == ["confidence", "correct", "loss"]
     assert samples[2][:4] == ["val/ash/1.png", "val", "ash", "birch"]
     columns = (opened.samples.confidence, opened.samples.correct, opened.samples.losses)
@@ -635,8 +647,9 @@ def test_comparison_without_results_per_sample_has_no_buttons(
     assert (page.differences.texts(), page.verdict.text()) == ([], "")
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_late_comparison_with_another_evaluation_is_not_shown(
-    view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     evaluations = [save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=wrong) for wrong in ((1, 4), ())]
     slow, fast = (str(saved.folder) for saved in evaluations)
@@ -645,6 +658,8 @@ def test_late_comparison_with_another_evaluation_is_not_shown(
     def compare_first_late(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
         if str(first.folder) == slow:
             release.wait()
+            if fails:
+                raise OSError("gone")
         return compare(first, second)
 
     monkeypatch.setattr(comparison_module, "compare", compare_first_late)
@@ -657,6 +672,6 @@ def test_late_comparison_with_another_evaluation_is_not_shown(
     qtbot.waitUntil(lambda: page.comparison is not None)
     release.set()
     qtbot.waitUntil(lambda: not page.findChildren(Background))
-    assert page.differences.texts()[0][2] == "100.0%"
+    assert (page.differences.texts()[0][2], page.problem.text()) == ("100.0%", "")
     assert [button.isEnabled() for button in (page.show_only_this, page.show_only_other)] == [False, True]
     assert page.about.text().startswith("12 samples in both")

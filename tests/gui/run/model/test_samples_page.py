@@ -27,7 +27,7 @@ from gui.run.model.samples import page as samples_page
 from gui.run.model.samples import review
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.review import MARKS_FILE, SampleFilter, make_marks, rank_samples
-from gui.run.model.samples.wall import SIDE
+from gui.run.model.samples.wall import PAD, SIDE
 from gui.run.model.view import ModelView
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation, open_evaluation
@@ -106,6 +106,8 @@ def test_samples_page_filters_by_several_classes_only(view: ModelView, page: Sam
     assert (page.wall.samples.marked, page.stack.currentIndex()) == (set(), WALL)
     assert (page.true.isVisible(), page.predicted.isVisible(), page.wrong.isVisible()) == (False, False, False)
     assert [page.sort.box.itemData(index) for index in range(page.sort.box.count())] == ["sure", "order"]
+    page.show_evaluation(replace(opened, samples=replace(opened.samples, true=None, true_class=None)), ())
+    assert (page.true.isVisible(), page.predicted.isVisible()) == (False, True)
     several = replace(opened.samples, true_class=None)
     page.show_evaluation(replace(opened, samples=several), ())
     assert page.true.box.findData("-1") >= 0
@@ -193,6 +195,7 @@ def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, data
     assert "“birch → cedar” text, “loss 2.20 · 78% sure” muted" in describe_painting(wall)
     columns = [wall.visualRect(wall.samples.index(row)).top() for row in range(COUNT)].count(items[0].top())
     assert 0 <= wall.viewport().width() - columns * items[0].width() < SIDE
+    assert items[0].width() >= SIDE + 2 * PAD
 
 
 def list_colors(image: QImage) -> set[str]:

@@ -54,7 +54,9 @@ def test_describe_skipped_names_the_first_five(named: str, count: int, text: str
     assert describe_skipped([SkippedSample(name, "bad") for name in named], count, "file") == text
 
 
-@pytest.mark.parametrize(("date", "text"), [("2001-05-06T12:00:00Z", "2001-05-06"), ("gone", format_time_or_date(0))])
+@pytest.mark.parametrize(
+    ("date", "text"), [("2001-05-06T12:00:00-20:00", "2001-05-07"), ("gone", format_time_or_date(0))]
+)
 def test_evaluation_title_has_the_date(run: RunFolder, dataset: Path, date: str, text: str) -> None:
     saved = save_evaluation(run, dataset, "20261125-100000-val", date=date)
     assert evaluation_title(saved.evaluation) == f"{text} · validation · trees · best.pt"
@@ -113,6 +115,8 @@ def test_heat_maps_of_something_else_are_discarded(
         classes = {"first": ("ash",), "second": ("cedar", "ash"), "both": ("birch", "cedar"), "same": ("ash",)}
         assert request.classes == classes.get(change, ())
         assert Path(request.out).parent.is_dir()
+        maps._request_maps()
+        assert requests.pop().out != request.out
     closed: list[bool] = []
     maps.child.close = lambda: closed.append(True)  # type: ignore[method-assign]
     maps.close_work()

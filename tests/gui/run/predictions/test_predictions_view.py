@@ -67,7 +67,7 @@ def test_predictions_view_keys_step_validations_and_samples(view: PredictionsVie
     assert view.strip.item(2).toolTip().endswith("birch 2%")
     for key, position in ((Qt.Key.Key_Home, 0), (Qt.Key.Key_B, 3), (Qt.Key.Key_Home, 0), (Qt.Key.Key_End, 3)):
         qtbot.keyClick(view.truth, key)
-        assert view.validation_slider.position == position
+        assert (view.validation_slider.position, view.prediction_words.text()) == (position, f"birch {position + 1}%")
     assert view.sample() is not None
     assert view.strip.currentRow() == 2
 
@@ -124,6 +124,7 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
     show(other.path, "#0000ff", data)
     assert (view.strip.count(), view.strip.currentRow()) == (1, 0)
     assert (view.truth_words.text(), view.truth_words.isVisible()) == ("", True)
+    assert view.strip.item(0).toolTip() == "val/0.png\nPrediction: birch 4%"
     data.rollbacks += 1
     show(other.path, "#123456", data)
 

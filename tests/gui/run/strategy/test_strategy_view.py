@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -221,7 +222,7 @@ def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
     description = diagram.accessibleDescription()
     assert description.startswith("Bubble 33% measured, 11% in theory (1F1B, 2 microbatches). Step 40 took 90.0 ms.")
-    assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33% idle." in description
+    assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33% idle. Rank 1 · GPU 2: " in description
     assert diagram.accessibleName() == "Schedule of the pipeline"
     one = make_trace(ranks=((Action("F", 0, 0, 0.0, 0.0),),), span_s=0.0)
     assert schedule.headline(one) == "Bubble 33% measured, 11% in theory (whole batches)"
@@ -255,6 +256,14 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     number = f"“50.0” {'panel' if color == theme.colors().panel else color}"
     assert [text in describe_painting(bars) for text in (number, "“4.0”", "“16.0”")] == [True, False, True]
     assert bars.bar(1)[2].right() == pytest.approx(bars.width(), abs=3)
+    legend = bars.grab(QRect(0, 0, bars.width(), 20)).toImage()
+    blank = legend.pixelColor(bars.width() - 1, 0)
+    columns = "".join(".#"[any(legend.pixelColor(x, y) != blank for y in range(20))] for x in range(bars.width()))
+    gaps = sorted(len(gap) for gap in re.findall(r"#(\.+)(?=#)", columns))
+    assert 10 < gaps[-2] <= gaps[-1] < 20, "between the entries"
+    left = bars.bar(0)[0].left()
+    bars.show_times(make_step_times(), DEVICES, (200 * "x",) * 2)
+    assert left < bars.bar(0)[0].left() == bars.width() // 3
 
 
 def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:

@@ -32,6 +32,7 @@ def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     form.show_run(run, job(**SEGMENTATION))
     assert form.dynamic_size.isEnabled()
+    assert not form.build_request().onnx.dynamic_size
     form.dynamic_size.set_value(True)
     form.targets["safetensors"].setChecked(True)
     request = form.build_request()

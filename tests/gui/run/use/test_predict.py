@@ -51,6 +51,8 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
         out=str(Path.home() / "results"), formats=("json",), threshold=0.0,
     )  # fmt: skip
     assert form.build_request() == expected
+    names = [editor.control.accessibleName() for editor in (form.tile, form.format)]
+    assert names == ["Handling of large images", "Format of the results"]
     form.overlays.set_value(True)
     assert form.build_request() == msgspec.structs.replace(expected, overlays=True)
     qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "")
@@ -100,8 +102,8 @@ def predicted(tmp_path: Path) -> Predicted:
     rows[1] = msgspec.structs.replace(rows[1], path="/elsewhere/b.png")
     request = PredictRequest(run="", checkpoint="best", devices=("cpu",), paths=(source,), out=str(tmp_path / "out"))
     return Predicted(
-        run="", checkpoint="best.pt", sha256="", task="classification", classes=("a", "b"), request=request, samples=4,
-        predicted=3, skipped_count=1, skipped=(SkippedFile("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
+        run="", checkpoint="best.pt", sha256="", task="classification", classes=("a", "b"), request=request, samples=6,
+        predicted=4, skipped_count=2, skipped=(SkippedFile("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
         finished_at=0.0,
     )  # fmt: skip
 
@@ -131,8 +133,8 @@ def test_predict_result_shows_the_drawing_of_each_row(
         result.list.setCurrentRow(row)
         assert result.caption.text() == f"text {row}"
         qtbot.waitUntil(lambda color=color: middle(result.image) == color)
-    assert "c.png" in result.skipped.text()
-    assert result.heading.text() == "Predicted for 3 samples in 1 s"
+    assert result.skipped.text() == "Skipped 2 files: c.png: It is damaged; and 1 more."
+    assert result.heading.text() == "Predicted for 4 samples in 1 s"
     files = (WrittenFormat(path="masks", format="overlays", count=2),)
     second = msgspec.structs.replace(
         predicted, skipped_count=0, skipped=(), rows=predicted.rows[:1], files=files, images_per_second=25.0

@@ -170,6 +170,8 @@ def submit_with_full_folder(view: UseView, trained: TrainedRun, out: Path, qtbot
 def test_prediction_refusal_keeps_form(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     submit_with_full_folder(view, trained, tmp_path / "out", qtbot)
     assert view.predict.is_working
+    with qtbot.waitSignal(view.message):
+        view.predict.message.emit("Another prediction is running.", "warning")
     view.predict.child.cancel()
     view.predict.child.refused.emit((Problem("out", f"{tmp_path / 'out'} is not empty.", "Choose another folder."),))
     assert view.predict.currentIndex() == FAILURE
@@ -270,17 +272,23 @@ def test_live_view_watches_the_chosen_source(
         frame = LiveFrame(number=number, jpeg=(tmp_path / "frame.png").read_bytes(), text=text, images_per_second=25.0)
         Path(requests[1].out, FRAME_FILE).write_bytes(msgspec.msgpack.encode(frame))
         qtbot.waitUntil(lambda text=text: live.caption.text() == f"25 images/s: {text}")
-    assert not live.image.image_rect().isEmpty()
-    live.child.progress.emit(Progress(0.6, "Watching"))
-    assert live.caption.text() == "25 images/s: Coat 61%"
+    assert live.image.grab().toImage().pixelColor(live.image.rect().center()) == "#ff0000"
+    live.child.progress.emit(Progress(0.6, "Watching", warnings=("It is dark.",)))
+    assert (live.caption.text(), messages[1:]) == ("25 images/s: Coat 61%", ["It is dark."])
+    live.start.set_disabled_reason("Already watching")
     live.child.done.emit("")
+    assert live.start.disabled_reason == "The run has no checkpoint yet"
     assert not Path(requests[1].out).exists()
     assert live.caption.text() == "25 images/s: Coat 61%"
+    live.checkpoint.has_checkpoint = True
+    live.checkpoint.refreshed.emit()
+    live.start.trigger()
+    live.child.progress.emit(Progress(0.1, "Opening the video"))
+    assert live.caption.text() == "Opening the video…"
     for reason, change in (
         ("Choose a video, or a camera such as camera:0", lambda: live.source.set_value("")),
         ("Choose a device", live.devices.boxes["cpu"].click),
     ):
-        live.checkpoint.has_checkpoint = True
         live.source.set_value("camera:0")
         change()
         assert live.start.disabled_reason == reason
