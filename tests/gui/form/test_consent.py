@@ -22,6 +22,7 @@ def test_consent_to_a_changed_file_asks_again(model_file: Path, qtbot: QtBot) ->
     bar = ConsentBar()
     qtbot.addWidget(bar)
     bar.ask(str(model_file), model_file_sha256(str(model_file)), agreed=False)
+    assert f"Run this file? {model_file.name} is" in join_visible_texts(bar)
     find_button(bar, "Show the model file").click()
     text = bar.findChild(QPlainTextEdit)
     qtbot.waitUntil(lambda: text.toPlainText() == before)

@@ -84,6 +84,7 @@ def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalog
     row = form.options.rows["slope"]
     qtbot.waitUntil(lambda: "is not a number" in row.problem_label.text())
     assert "Slope" in form.train.accessibleDescription() + form.reason.text()
+    assert "is not a number" not in form.reason.text()
     assert form.options.rows["bias"].problems == ()
     assert form.body.section(METHOD).is_open
     row.set_value(0.5)

@@ -114,6 +114,7 @@ def test_custom_task_asks_for_its_file(form: JobForm) -> None:
     form.set_field("task", "custom")
     assert picker.value() == ""
     assert picker.line.placeholderText() == "A Python file"
+    assert picker.file_button.toolTip() == "Choose your task's Python file"
     assert picker.list_button.isHidden()
     form.set_field("best_by", "mean_error")
     form.set_field("task", "custom")

@@ -81,6 +81,7 @@ def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder)
             assert row.locked in row.editor.control.toolTip()
             assert row.locked in row.editor.control.accessibleDescription()
     assert len({panel.form.rows[name].locked for name in ("seed", "resume_from", "name")}) == 3
+    assert not panel.form.options.isEnabled()
     assert panel.form.devices == ("cpu", "cpu")
     panel.form.set_queued_runs({"cpu": (QueuedRun("night shift"),)})
     assert panel.submit_bar.queue.isVisible()
@@ -169,6 +170,7 @@ def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> Non
     assert section.mark.text() == ""  # although the run's buckets are not the default
     form.set_field("bucket_mib", 16)
     assert section.mark.text() == "● 1 changed"
+    assert form.rows["bucket_mib"].reset.toolTip() == "Reset to the run's value"
     form.rows["bucket_mib"].reset.click()
     assert form.field_value("bucket_mib") == 8.0
     panel.end_prefill()
@@ -212,6 +214,7 @@ def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot:
     job = make_prefill(run).job.with_fields(resume_from=str(run.job_file))
     panel.begin_prefill(Prefill(text="A new run", job=job))
     assert all(row.editor.isEnabled() for row in panel.form.rows.values())
+    assert panel.form.options.isEnabled()
     panel.form.set_field("seed", 8)
     qtbot.waitUntil(panel.submit_bar.train.isEnabled)
     with qtbot.waitSignal(panel.train_requested) as requested:

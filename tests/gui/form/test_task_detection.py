@@ -54,6 +54,8 @@ def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) ->
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert inspect_folder(form, qtbot).task == "segmentation"
     assert form.inspection.report.kind == "masks"
+    form.set_field("task", "classification")
+    assert form.rows["task"].note.text() == ""
 
 
 def test_chosen_task_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:

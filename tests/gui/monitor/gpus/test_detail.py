@@ -13,7 +13,7 @@ from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
 from gui.monitor.toolbar import GPUS
-from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
+from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu, read_texts
 
 
 def read_descriptions(watching: Watching) -> dict[str, str]:
@@ -134,6 +134,8 @@ def test_detail_tables(watching: Watching) -> None:
     gpu = full_gpu(processes=(process, bare), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
     open_detail(watching, gpu)
     detail = watching.page.gpus.detail
+    assert {"GPU 0", "NVIDIA H200"} <= set(read_texts(detail).splitlines())
+    assert [text in read_texts(detail) for text in ("Xid 79", "anna")] == [True, True]
     assert detail.links.texts()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
     titles = [detail.links.horizontalHeaderItem(column).text() for column in range(6)]
     assert titles == ["Link", "State", "Version", "In", "Out", "Leads to"]
