@@ -109,6 +109,7 @@ def test_hero_shows_progress_and_time(
     assert hero.state.text().endswith(status.text)
     hero.show_run(run, None, RunData(), status, is_loading=True)
     assert (hero.title.text(), hero.facts.isVisible()) == (run.run_id, False)
+    assert (hero.best.text(), hero.best_note.text()) == ("–", "no validation yet" if status.active else "no validation")
     assert status.text not in hero.state.text()  # the log is being read
 
 
@@ -312,6 +313,7 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     emit_prediction(live.child, requests[-1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 2)
     assert "Shirt 72%" in live.history.item(0).text()
+    assert live.state.text() == "Predicted by the newest checkpoint"
     live.stop.click()
     assert not live.isVisible()
 
@@ -337,7 +339,8 @@ def test_failed_prediction_continues_with_newer_checkpoint(
     getattr(live.child, signal).emit(problem if signal == "failed" else (Problem("checkpoint", problem),))
     assert len(requests) == 2
     assert problem in live.failure.text()
-    live.stop.click()
+    page.session.open(write_run(8))
+    qtbot.waitUntil(live.isHidden)
 
 
 def test_prediction_for_replaced_image_is_discarded(
@@ -386,6 +389,9 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
         header.show_run(run, None, RunData(unsaved=unsaved), RunStatus(label, label), is_loading=False)
         assert header.save_elsewhere.isVisible() is is_offered
     assert not header.remote.isVisible()
+    remote = RunFolder(mirrors_folder("tower") / "a-run")
+    header.show_run(remote, None, RunData(unsaved=True), RunStatus("Running", "Running"), is_loading=False)
+    assert (header.save_elsewhere.isVisible(), header.remote.isVisible()) == (False, True)
     for is_following in (False, True):
         charts.group.following_changed.emit(is_following)
         assert header.newest.isVisible() is not is_following

@@ -174,8 +174,8 @@ def test_log_drops_its_oldest_lines(styled: QApplication, qtbot: QtBot, monkeypa
     log = LogView()
     qtbot.addWidget(log)
     for count in (2, 4):
-        log.show_lines([Line(0.0, "info", str(number)) for number in range(count)])
-    assert log.text.toPlainText().split()[1::2] == ["1", "2", "3"]
+        log.show_lines([Line(3725.0 + number, "info", str(number)) for number in range(count)])
+    assert log.text.toPlainText().split() == ["1:02:06", "1", "1:02:07", "2", "1:02:08", "3"]
 
 
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:

@@ -198,6 +198,21 @@ def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> N
         assert f"Power {watts} W" in read_descriptions(watching)["Power and heat"]
 
 
+def test_detail_draws_the_lines_of_its_gpu_and_fits_its_width(watching: Watching, qtbot: QtBot) -> None:
+    for second in range(5):
+        watching.deliver(full_gpu(0, power_w=100.0), full_gpu(1, power_w=600.0), at=second)
+    detail, images = watching.page.gpus.detail, []
+    for number in (1, 0, 1):
+        watching.page.show_gpu(full_gpu(number).uuid)
+        detail.plot.redraw()
+        images.append(detail.plot.grab().toImage())
+    assert images[0] == images[2] != images[1]
+    for width, count in ((1440, 4), (700, 2)):
+        watching.page.resize(width, 780)
+        cards = [card for card in detail.findChildren(QFrame, "card") if card.accessibleName() in GROUPS]
+        qtbot.waitUntil(lambda cards=cards, count=count: len({card.x() for card in cards}) == count)
+
+
 def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None:
     watching.deliver(full_gpu(0), full_gpu(1))
     watching.page.activateWindow()

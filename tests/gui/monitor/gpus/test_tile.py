@@ -142,6 +142,7 @@ def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
     tile = show_tile(make_watched_gpu(asleep))
     assert (tile.state.text(), tile.state.objectName()) == ("Asleep, not woken", "muted")
     assert figures(tile) == {}
+    assert tile.plot.describe() == "Asleep"
 
 
 @pytest.mark.parametrize(

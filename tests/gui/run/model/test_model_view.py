@@ -227,7 +227,7 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     curves = view.result.curves
     curves.classes.set_value("1")
     qtbot.waitUntil(lambda: curves.counts.texts() != [])
-    assert curves.best_threshold.text() == "Best F1 at 0.78"
+    assert (curves.best_threshold.isVisible(), curves.best_threshold.text()) == (True, "Best F1 at 0.78")
     assert curves.counts.texts() == [["birch", "2 right", "2 missed"], ["not birch", "0 wrong", "8 right"]]
     curves.threshold.number.setValue(0.05)
     assert curves.counts.texts() == [["birch", "4 right", "0 missed"], ["not birch", "8 wrong", "0 right"]]
