@@ -13,7 +13,9 @@ from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
 from gui.monitor.toolbar import GPUS
+from gui.plots.view import PlotView
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu, read_texts
+from tests.support.painted import describe_painting
 
 
 def read_descriptions(watching: Watching) -> dict[str, str]:
@@ -200,13 +202,13 @@ def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> N
 
 def test_detail_draws_the_lines_of_its_gpu_and_fits_its_width(watching: Watching, qtbot: QtBot) -> None:
     for second in range(5):
-        watching.deliver(full_gpu(0, power_w=100.0), full_gpu(1, power_w=600.0), at=second)
-    detail, images = watching.page.gpus.detail, []
+        watching.deliver(full_gpu(0), full_gpu(1), at=second)
+    detail, colors = watching.page.gpus.detail, []
     for number in (1, 0, 1):
         watching.page.show_gpu(full_gpu(number).uuid)
         detail.plot.redraw()
-        images.append(detail.plot.grab().toImage())
-    assert images[0] == images[2] != images[1]
+        colors.append(describe_painting(detail.plot.findChild(PlotView)))
+    assert colors[0] == colors[2] != colors[1]
     for width, count in ((1440, 4), (700, 2)):
         watching.page.resize(width, 780)
         cards = [card for card in detail.findChildren(QFrame, "card") if card.accessibleName() in GROUPS]
