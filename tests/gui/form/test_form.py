@@ -246,10 +246,10 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     box = form.rows["strategy"].editor.control
     qtbot.waitUntil(lambda: "CUDA GPUs only" in box.itemText(box.findData("dp")))
     assert not box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
-    assert box.itemData(0) == "auto"
     form.set_devices(("GPU-1", "GPU-2"))
     qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel")
     assert isinstance(box, QComboBox)
+    assert box.itemData(0) == "auto"
     marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
     assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
     form.set_devices(tuple(f"GPU-{number}" for number in range(4)))
