@@ -185,6 +185,12 @@ def test_lost_gpus_sort_last(watching: Watching) -> None:
     assert watching.page.gpus.keys == (full_gpu(1).uuid, full_gpu(0).uuid)
 
 
+def test_gpus_without_utilization_sort_by_activity(watching: Watching) -> None:
+    watching.page.bar.load.click()
+    watching.deliver(*(full_gpu(n, utilization_percent=None, sm_active_percent=10.0 * n) for n in range(2)))
+    assert watching.page.gpus.keys == (full_gpu(1).uuid, full_gpu(0).uuid)
+
+
 def test_reset_energy_of_one_or_all(watching: Watching) -> None:
     def received() -> list[str]:
         tiles = watching.page.gpus.tiles.tiles.values()

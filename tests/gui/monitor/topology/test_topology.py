@@ -125,6 +125,12 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
     assert cell(view, 3, 2) == "PIX\none switch"
     assert cell(view, 0, 2) == "SYS\nprocessors"
     assert cell(view, 2, 2) == ""
+    tip = view.model.headerData(1, Qt.Orientation.Vertical, Qt.ItemDataRole.ToolTipRole)
+    assert tip.splitlines()[:2] == ["NVIDIA H200", UUIDS[1]]
+    colors = [
+        view.model.index(*place).data(Qt.ItemDataRole.BackgroundRole).color() for place in ((0, 1), (3, 2), (2, 2))
+    ]
+    assert colors == [cell_color("nvlink"), cell_color("switch"), QColor(theme.colors().grid)]
     for role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
         assert cell(view, 0, 1, role) == (
             "GPU 0 and GPU 1 are connected over 18 NVLinks. Each can read the other's memory directly."

@@ -65,6 +65,11 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
         ["Top-1 accuracy", "75.0%", "55.0 – 85.0%"],
         ["Validation loss", "0.7240", ""],
     ]
+    assert view.result.summary.thresholds.texts() == [["0.50", "90.0%", "75.0%", "70.0%", "72.0%"]]
+    headers = [view.result.summary.thresholds.horizontalHeaderItem(column).text() for column in range(1, 5)]
+    assert headers == ["Predicted", "Precision", "Recall", "F1"]
+    assert view.result.summary.about.text().startswith("12 ")
+    assert view.result.summary.about.text().endswith(", with best.pt")
     assert view.bar.list.box.currentText().endswith("validation · trees · best.pt")
     assert view.bar.list.box.toolTip().endswith(f"\n{view.result.opened.saved.folder}")
     assert "no dove" in view.result.summary.warnings.text()

@@ -271,6 +271,8 @@ def test_marks_are_restored_filtered_and_exported(
     qtbot.waitUntil(lambda: page.wall.samples.marked == {1, 4})
     page.only_marked.setChecked(True)
     assert page.wall.samples.rows == [4, 1]
+    tip = page.wall.samples.index(0).data(Qt.ItemDataRole.ToolTipRole).splitlines()
+    assert (tip[0], tip[-1]) == (str(dataset / "val/birch/0.png"), "Marked")
     assert page.save_marked.text().startswith("Save 2 ")
     page.save_marked.click()
     (dialog,) = page.findChildren(QFileDialog)
