@@ -126,7 +126,7 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
     assert cell(view, 0, 2) == "SYS\nprocessors"
     assert cell(view, 2, 2) == ""
     tip = view.model.headerData(1, Qt.Orientation.Vertical, Qt.ItemDataRole.ToolTipRole)
-    assert tip.splitlines()[:2] == ["NVIDIA H200", UUIDS[1]]
+    assert tip.splitlines()[:2] == ["NVIDIA H200", make_gpu(1).uuid]
     colors = [
         view.model.index(*place).data(Qt.ItemDataRole.BackgroundRole).color() for place in ((0, 1), (3, 2), (2, 2))
     ]
