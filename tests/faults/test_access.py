@@ -447,14 +447,13 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
 
 
 def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:
-    """Remove the runtime folder, which contains the run's socket, as the system does at logout."""
+    """Remove the runtime folder, which contains the run's socket, as the system does at logout. Another one is used."""
     run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
-    paths.runtime_folder().rename(tmp_path / "gone")
-    supervisor = run.folder.supervisor()
-    assert supervisor is not None
-    place = Path(supervisor.endpoint.removeprefix("unix:"))
-    wait_until(place.exists, "the socket")
+    removed, before = paths.runtime_folder(), run.folder.supervisor()
+    removed.rename(tmp_path / "gone")
+    removed.symlink_to(tmp_path / "nothing")  # no link is used
+    wait_until(lambda: run.folder.supervisor() not in (None, before), "the new address")
     with RunConnection(run.folder, from_n=1 << 60) as connection:
         connection.send(Stop())
     assert run.wait_for_end().outcome == "stopped"

@@ -310,10 +310,13 @@ def test_saved_folder_is_loaded_without_the_heads_of_other_classes(name: str, tm
     assert all(torch.equal(after[name], before[name]) for name in heads)
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    state = build("tiny_rtdetrv2").state_dict()
-    with pytest.raises(TaskError, match="does not fit"):
-        build("tiny_dfine").load_initial(InitialWeights(state, "weights_file", "x"))
+def test_weights_of_another_model_are_refused() -> None:
+    wider = build("tiny_dfine").state_dict()
+    *_, name = (name for name, tensor in wider.items() if tensor.ndim == 4)
+    wider[name] = wider[name].repeat(2, 1, 1, 1)
+    for state in (build("tiny_rtdetrv2").state_dict(), wider):
+        with pytest.raises(TaskError, match="does not fit"):
+            build("tiny_dfine").load_initial(InitialWeights(state, "weights_file", "x"))
 
 
 @pytest.mark.parametrize("name", ["tiny_rfdetr", "tiny_mask2former_pixels", "tiny_eomt_pixels"])

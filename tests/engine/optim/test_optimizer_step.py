@@ -347,6 +347,16 @@ def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
     assert empty == ([False] * 4, first[1])
 
 
+@pytest.mark.parametrize("gradients", [(math.inf, 1.0), (1.0, math.inf)])
+def test_scaler_finds_overflows_in_tensors_of_each_type(gradients: tuple[float, float]) -> None:
+    parameters = [nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
+    optimizer_step = OptimizerStep([*zip("ab", parameters, strict=True)], Job.from_fields(precision="fp16"), 4, CPU)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = optimizer_step.scale(torch.full_like(parameter, gradient))
+    optimizer_step.step()
+    assert [parameter.tolist() for parameter in parameters] == [[1.0, 1.0]] * 2
+
+
 def test_loss_scale_is_restored() -> None:
     model = _model()
     optimizer_step = _optimizer_step(model, precision="fp16")
@@ -420,6 +430,7 @@ def test_averages_include_batchnorm_statistics() -> None:
     with one.use_averages():
         torch.testing.assert_close(model.get_buffer("1.running_mean"), average)
     assert torch.equal(model.get_buffer("1.running_mean"), raw)
+    torch.testing.assert_close(one.state_dict()["ema"]["1.running_mean"], average)
     assert broadcast[2:] == pytest.approx([float(raw[0]), float(average[0]), float(raw[0])])
     two = optimizer_step(copy.deepcopy(model))
     two.load_state_dict(one.state_dict())

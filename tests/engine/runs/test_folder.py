@@ -30,7 +30,7 @@ from engine.runs.interruptions import explain_interruption, record_fatal_signal
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
-from tests.gui.sources.written_runs import append_events, job, list_run_events, write, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, write_run
 from tests.support.waiting import wait_until
 
 
@@ -111,18 +111,6 @@ def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
     assert run.worked_s() == pytest.approx(51.4)
     append_events(run, *(LogLine(text="x" * 60_000, time=started.time + 7) for _ in range(80)))
     assert run.worked_s() == pytest.approx(57)
-
-
-def test_time_in_the_queue_does_not_count() -> None:
-    run = write_run(8, "completed")
-    started, *others = run.events()
-    run.events_file.unlink()
-    write(run.events_file, [started, Waiting(position=1, time=started.time)])
-    assert run.worked_s() == 0
-    for event in others:
-        event.time += 600
-    append_events(run, *others)
-    assert run.summary().seconds == pytest.approx(1.8)
 
 
 def test_progress_is_that_of_the_last_complete_line() -> None:

@@ -64,6 +64,8 @@ def test_recompute_is_exact(name: str) -> None:
     checkpointed = copy.deepcopy(plain)
     assert checkpoint_blocks(checkpointed) == len(list_blocks(plain)) > 1
     assert list(checkpointed.state_dict()) == list(plain.state_dict())
+    for module, original in zip(checkpointed.modules(), plain.modules(), strict=True):
+        assert (type(module).__module__, type(module).__name__) == (type(original).__module__, type(original).__name__)
     expected = _train(plain, 32)
     assert all(map(torch.equal, _train(checkpointed, 32), expected))
     for (key, actual), expected in zip(checkpointed.state_dict().items(), plain.state_dict().values(), strict=True):
@@ -82,8 +84,8 @@ def test_recompute_restores_buffers() -> None:
             self.register_buffer("count", torch.zeros(()))
 
         def forward(self, inputs: Tensor) -> Tensor:
-            self.count = self.count + 1
-            return torch.tanh(self.layer(inputs) * self.count)
+            self.count += 1
+            return torch.tanh(self.layer(inputs) * self.count.clone())
 
     torch.manual_seed(0)
     plain = nn.Sequential(Counting(), Counting())
@@ -94,7 +96,7 @@ def test_recompute_restores_buffers() -> None:
         (plain, [plain[0].forward, plain[1].forward]),
         (checkpointed, [with_recomputation(layer.forward, layer) for layer in checkpointed]),
     ):
-        outputs = [functions[1](functions[0](inputs)) for _ in range(3)]
+        outputs = [functions[1](inputs=functions[0](inputs)) for _ in range(3)]
         for output in outputs:
             output.square().sum().backward()
         gradients.append([parameter.grad for parameter in model.parameters()])

@@ -206,6 +206,12 @@ def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Pa
     client = served.open_client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
+    leaving = served.open_client(HELLO)
+    served.poll_for(0.02)
+    assert not served.server.is_drained
+    leaving.close()
+    served.poll_for(0.02)
+    assert served.server.is_drained
 
 
 def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

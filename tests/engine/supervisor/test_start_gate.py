@@ -270,23 +270,24 @@ def test_gate_fails_if_modules_or_the_queue_cannot_be_used(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("problem", "status", "waits_s", "failure"),
+    ("device", "problem", "status", "waits_s", "failure"),
     [
-        ("", "ok", 0.0, None),
-        ("", "not_answering", start_gate.GPU_STATE_S, None),
-        ("", None, start_gate.GPU_STATE_S, None),
-        ("GPU 1 is in use.", "ok", start_gate.GPU_PROBLEM_S, Failed(cause="GPU 1 is in use.")),
+        ("GPU-1", "", "ok", 0.0, None),
+        ("GPU-1", "", "not_answering", start_gate.GPU_STATE_S, None),
+        ("GPU-1", "", None, start_gate.GPU_STATE_S, None),
+        ("GPU-1", "GPU 1 is in use.", "ok", start_gate.GPU_PROBLEM_S, Failed(cause="GPU 1 is in use.")),
+        ("node1:GPU-1", "GPU 1 is in use.", "ok", 0.0, None),  # the other machine checks it
     ],
 )
 def test_gate_waits_until_the_gpus_are_usable(
-    monkeypatch: pytest.MonkeyPatch, problem: str, status: Any, waits_s: float, failure: Failed | None
+    monkeypatch: pytest.MonkeyPatch, *, device: str, problem: str, status: Any, waits_s: float, failure: Failed | None
 ) -> None:
     clock = Clock(100.0)
     monkeypatch.setattr(start_gate, "time", clock)
     monkeypatch.setattr(sampling, "time", clock)
     monkeypatch.setattr(sampling, "LineChild", lambda *_, **__: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(start_gate, "gpu_problems", lambda *_: [problem] if problem else [])
-    job = Job.from_fields(devices=("GPU-1",), start="at_once")
+    job = Job.from_fields(devices=(device,), start="at_once")
     with selectors.DefaultSelector() as selector:
         sampler = Sampler(selector, job.parallel.devices, lambda _samples: None)
         gate = StartGate(create_run(job), job, sampler, selector, ())

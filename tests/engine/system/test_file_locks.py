@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.system.file_locks import is_same_file, lock_file, locked, unlock
+from engine.system import file_locks
+from engine.system.file_locks import is_same_file, lock_file, locked, try_lock, unlock
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="child processes inherit no descriptors")
@@ -26,6 +27,19 @@ def test_unlock_applies_to_copies_of_the_descriptor(tmp_path: Path) -> None:
                 assert lock_file(file) is None
         finally:
             child.kill()
+
+
+def test_file_that_is_removed_before_it_is_locked_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "lock"
+
+    def remove_and_lock(descriptor: int) -> bool:
+        file.unlink()
+        return try_lock(descriptor)
+
+    monkeypatch.setattr(file_locks, "try_lock", remove_and_lock)
+    assert lock_file(file) is None
 
 
 def test_removed_file_is_another_file(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_profiler_uses_host_clock() -> None:
 
 
 def test_profiler_converts_events_to_the_host_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record a pass with events of a device whose clock starts 90 s before the host's clock."""
+    """Record a pass with events of a device that is 1 s behind, and whose clock starts 90 s before the host's clock."""
     clock = [5.0]
 
     class Event:
@@ -113,10 +113,10 @@ def test_profiler_converts_events_to_the_host_clock(monkeypatch: pytest.MonkeyPa
             assert enable_timing
 
         def record(self) -> None:
-            self.at = 90.0 + clock[0]
+            self.at = 91.0 + clock[0]
 
         def synchronize(self) -> None:
-            pass
+            clock[0] = max(clock[0], self.at - 90.0)
 
         def elapsed_time(self, other: Event) -> float:
             return 1000 * (other.at - self.at)
@@ -128,7 +128,7 @@ def test_profiler_converts_events_to_the_host_clock(monkeypatch: pytest.MonkeyPa
     clock[0] = 7.0
     with profiler.time_pass("B", 1, 2):
         clock[0] = 7.5
-    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 7.0, 7.5)]
-    clock[0] = 8.25
+    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 8.0, 8.5)]
+    clock[0] = 9.25
     profiler.extend_last_pass()
-    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 7.0, 8.25)]
+    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 8.0, 10.25)]

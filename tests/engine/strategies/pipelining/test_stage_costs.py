@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torchvision import models
 
 from engine.contract.job import Job
 from engine.contract.model_split import ModelSplit
+from engine.optim.optimizer_step import OptimizerStep
 from engine.parallel.layout import Layout
 from engine.parallel.split_points import CannotSplit, compute_stages
 from engine.strategies.base import autocast
@@ -213,7 +216,15 @@ def test_free_bytes_are_shared_by_workers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_fastest_update_and_fastest_round_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_costs, "UPDATED_PARAMETERS", 16)
     times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
+    updated: list[Tensor] = []
+
+    def create_step(parameters: list[tuple[str, Tensor]], *arguments: Any) -> OptimizerStep:
+        updated.extend(tensor for _, tensor in parameters)
+        return OptimizerStep(parameters, *arguments)
+
+    monkeypatch.setattr(stage_costs, "OptimizerStep", create_step)
     assert measure_update_s(Job(), CPU, lambda: next(times)) == 2.0 / 16
+    assert sum(tensor.numel() for tensor in updated) == 16
     readings = [0.0]
 
     def clock() -> float:
@@ -303,8 +314,11 @@ def test_seconds_per_byte_are_those_of_the_fastest_transfer(monkeypatch: pytest.
     """Time transfers to another rank that is only simulated: 8, 2 and 4 s."""
     times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
     monkeypatch.setattr(stage_costs.time, "perf_counter", lambda: next(times))
+    operations: list[object] = []
+    monkeypatch.setattr(dist, "all_reduce", lambda _slowest, operation, group: operations.append(operation))
     with use_fake_group(rank=0, world_size=2):
         assert measure_seconds_per_byte(None, CPU) == 2.0 / TRANSFER_BYTES
+    assert operations == [dist.ReduceOp.MAX], "the slowest link counts"
 
 
 _RANK = """
