@@ -106,7 +106,7 @@ def test_finder_tries_sizes_until_memory_is_full(monkeypatch: pytest.MonkeyPatch
     def run_trial(trial: Job, function: str, folder: Path, _emit: object) -> Failed | None:
         size = trial.training.batch_size
         clock.now += 1.0
-        assert (function, trial.data.picture_cache) == (WORKER, "off")
+        assert (function, trial.data.picture_cache, trial.model.freeze_epochs) == (WORKER, "off", 0)
         if size > 100:
             return failure
         for rank in range(2):
@@ -116,7 +116,9 @@ def test_finder_tries_sizes_until_memory_is_full(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(batch_finder, "time", clock)
     monkeypatch.setattr(batch_finder, "import_for", lambda _job: None)
     monkeypatch.setattr(batch_finder, "run_workers", run_trial)
-    job = Job.from_fields(strategy="ddp", devices=("cpu", "cpu"), batch_size=3)
+    job = Job.from_fields(strategy="ddp", devices=("cpu", "cpu"), batch_size=3, freeze_epochs=2)
+    frozen = job.with_fields(epochs=2)  # throughout the training
+    assert create_trial_job(frozen, 8).model.freeze_epochs == 2
     found = find_batch(job, reports.append)
     assert found.largest is not None
     assert 95 <= found.largest <= 100
@@ -184,9 +186,9 @@ def test_result_has_the_knee_and_the_memory_closest_to_its_limit() -> None:
     row = found.trials[0]
     assert (row.size, row.images_per_second) == (4, 8.0)
     assert (row.limit, row.memory_bytes, row.limit_bytes) == ("GPU 0", 3, 4)
-    found = describe_result(SearchResult(trials | {64: Probe(16.2, memory, 99)}, 64, 99))
+    found = describe_result(SearchResult(trials | {64: Probe(16.6, memory, 99)}, 64, 99))
     assert (found.largest, found.knee) == (64, 16)
-    assert re.findall(r"[\d.]*\d", found.why.partition("Beyond")[2]) == ["16", "5", "16", "16", "16", "64"]
+    assert re.findall(r"[\d.]*\d", found.why.partition("Beyond")[2]) == ["16", "5", "16", "16", "17", "64"]
 
 
 @pytest.mark.long

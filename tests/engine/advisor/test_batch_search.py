@@ -58,7 +58,8 @@ class Machine:
         self.tried.append(size)
         if self.used(size) > self.limit:
             return None
-        memory = {"memory": (self.used(size) if self.has_data else 0, self.limit)}
+        used = self.used(size) if self.has_data else 0
+        memory = {"memory": (used, self.limit), "memory of a larger device": (used, 2 * self.limit)}
         return Probe(size / (size + 20), memory, self.images)
 
 
@@ -131,6 +132,15 @@ def test_search_finds_limit_below_prediction(true: int) -> None:
 
     found = run_search(Misled(1_000_000, 0, 1000))
     assert 0.95 * true <= found.largest <= true
+
+
+def test_search_finds_size_below_any_that_fails() -> None:
+    found = run_search(
+        Machine(1_000_000, 0, 1000, step=45_000, noise=0.05, seed=11)
+    )  # memory varies more than expected
+    failed = [size for size, tried in found.trials.items() if tried is None]
+    assert 900 < found.largest < min(failed)
+    assert any(tried for size, tried in found.trials.items() if size > min(failed))
 
 
 @pytest.mark.parametrize("limit", [30_000, 400_000, 1_000_000])

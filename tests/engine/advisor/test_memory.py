@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -37,6 +38,26 @@ def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> N
     assert used_bytes + (60 << 20) < peaks["memory"][0] < peaks["address space"][0]
     assert [limit for _, limit in peaks.values()] == [1 << 50, 1 << 40]
     assert peaks["memory"][0] == pytest.approx(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, rel=0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the limit")
+def test_processes_share_the_free_memory_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    soft_limits: list[int] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, limits: soft_limits.append(limits[0]))
+    files = {
+        "max": f"{1 << 36}\n",
+        "current": f"{(1 << 36) - (1 << 30)}\n",
+        "stat": "inactive_file 0\n",
+    }  # 1 GiB is free
+    for name, text in files.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
+    monkeypatch.setattr(memory, "_read_process_bytes", lambda _name: 0)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 35))
+    MainMemoryLimit(4, reserve=0.25)
+    assert soft_limits == [3 << 26]
 
 
 def test_gpu_peak_is_limited_by_the_memory_of_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,10 +111,12 @@ def test_planner_reports_progress_then_split() -> None:
 def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
-            write_image(tmp_path / split / name / "a.png")
+            write_image(tmp_path / split / name / "a.png", 80, mode="L")
     # The measurement doesn't load pretrained weights.
     split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32, pretrained=True)
-    assert sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3
+    assert (
+        sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3 - 64 * 2 * 3 * 3
+    )  # for one channel
 
 
 def test_planner_measures_custom_split_points() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -136,7 +137,7 @@ def test_finder_reports_failed_training(
 
 
 class SimulatedSteps:
-    """Training steps that take `step_s` seconds each on `clock`. The loss falls by 0.01 per step, and jumps after `divergence`."""
+    """Training steps that take `step_s` seconds each on `clock`. The loss falls by 0.01 per step until `divergence`."""
 
     def __init__(self, clock: Clock, step_s: float, divergence: int) -> None:
         self.collectives = Collectives()
@@ -151,11 +152,11 @@ class SimulatedSteps:
         # The first step takes longer.
         self._clock.now += self._step_s if self.rates else 100.0
         self.rates.append(rate)
-        return 5 - 0.01 * len(self.rates) if len(self.rates) <= self._divergence else 60.0
+        return 5 - 0.01 * len(self.rates) if len(self.rates) <= self._divergence else math.inf
 
 
 @pytest.mark.parametrize(
-    ("step_s", "divergence", "steps", "recorded"), [(0.1, 999, STEPS, STEPS), (3.0, 999, 50, 50), (9.0, 13, 40, 13)]
+    ("step_s", "divergence", "steps", "recorded"), [(0.1, 999, STEPS, STEPS), (3.0, 999, 50, 50), (9.0, 13, 40, 11)]
 )
 def test_curve_has_fewer_steps_if_they_are_slow(
     monkeypatch: pytest.MonkeyPatch, step_s: float, divergence: int, steps: int, recorded: int
@@ -170,6 +171,7 @@ def test_curve_has_fewer_steps_if_they_are_slow(
     assert simulated.rates[3:] == [rate_at(index, steps) for index in range(recorded)]
     assert [each.learning_rate for each in sent] == simulated.rates[3:]
     assert (sent[0].step, sent[0].loss) == (4, curve.losses[0])
+    assert sent[-1].loss == (0 if curve.diverged else curve.losses[-1])
 
 
 @pytest.mark.long

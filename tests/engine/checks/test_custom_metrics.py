@@ -25,6 +25,7 @@ def test_measures_in_reads_the_example() -> None:
     [
         (f"class A(CustomTask):\n    metrics: tuple = [{ROW}]", 1),
         (f"class A(interface.CustomTask):\n    metrics = ({ROW},)", 1),
+        (f"class A(CustomTask):\n    pass\nclass B(CustomTask):\n    metrics = ({ROW}, {ROW})", 2),
         (f"class A(Other):\n    metrics = ({ROW},)", 0),
         (f"class A(CustomTask):\n    metrics = ({ROW}, *more)", 0),
         (f'class A(CustomTask):\n    metrics = ({ROW}, Measure(name, "B", True))', 0),

@@ -138,6 +138,8 @@ def test_mig_parent_is_refused_but_not_its_instance() -> None:
     assert problems(snapshot, ONE) == problems(snapshot, gpu(1)) == []
     old = gpu(0, cuda_index=None, mig_enabled=True, compute_capability=(6, 1))
     assert problems(machine(old, ONE), ONE) != [], "torch's build needs newer GPUs"
+    of_two = problems(machine(old, ONE, TWO), ONE, TWO)
+    assert {problem.remedy.endswith("-mig 0") for problem in of_two} == {True, False}
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "fsdp", "pipeline", "model_parallel"])

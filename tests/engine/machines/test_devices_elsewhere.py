@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from engine.checks import node_checks
+from engine.checks.job_checks import problems
 from engine.checks.node_checks import digest_inputs, host_problems, machine_problems, versions
 from engine.checks.torch_support import TorchBuild
 from engine.cli.arguments import needs_gpus, resolve_devices
@@ -28,6 +29,7 @@ from engine.machines.host_checks import CheckedHost, check_connections
 from engine.machines.transfer import is_inside
 from engine.system import paths
 from engine.system.plugins import installed_versions
+from tests.engine.checks.machines import gpu, machine
 
 
 @pytest.mark.parametrize(
@@ -128,9 +130,12 @@ def test_host_problems_of_job() -> None:
         return [f"{problem.field} {problem.severity}" for problem in host_problems(job, catalogue.strategy(strategy))]
 
     assert find_problems(("node1:cpu", "node2:cpu")) == []
+    assert find_problems(("slurm:1:gpu0", "slurm:2:gpu0")) == []
     assert find_problems(("node1:cpu", "node3:cpu")) == ["devices error"]
     assert find_problems(("node1:cpu", "node2:cpu", "node1:cpu")) == ["devices error"]
     assert find_problems(("node1:cpu", "node2:cpu"), "dp") == ["strategy error"]
+    elsewhere = Job.from_fields(devices=("node1:GPU-x", "node2:GPU-x"), strategy="ddp")
+    assert not any("on this machine" in problem.message for problem in problems(elsewhere, catalogue, machine(gpu(0))))
     two = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
     assert find_problems(two, "hsdp", replicas=2) == []
     crossing = ("node1:cpu",) * 3 + ("node2:cpu",) * 3
@@ -155,6 +160,12 @@ def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path],
     assert (inputs["dataset"].files, inputs["dataset"].size_bytes) == (1, 1)
     facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
     assert machine_problems(facts, "node1", inputs, facts, "this machine") == []
+    (tmp_path / "a" / "2.txt").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        scandir, files = os.scandir, digest_inputs(Job.from_fields(dataset=str(tmp_path)))
+        patch.setattr(os, "scandir", lambda folder: reversed(list(scandir(folder))))
+        assert digest_inputs(Job.from_fields(dataset=str(tmp_path))) == files, "in any order of the disk"
+    (tmp_path / "a" / "2.txt").unlink()
     change(tmp_path)
     [problem] = machine_problems(
         facts, "node1", digest_inputs(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"

@@ -130,9 +130,11 @@ def test_answer_is_cached_unless_it_was_stopped(machine: Machine) -> None:
     assert (cached.is_cached, len(machine.trials)) == (True, trials)
     assert cached.table[0].time is not None
     assert cached.table[0].time.epochs == 50
+    assert cached.table[0].time.total_s == pytest.approx(6.55 + 50 * (31 * 0.2 + 0.1 + 2.5))
     assert not ask(remeasure=True).is_cached
     assert len(machine.trials) > trials
-    assert not ask(JOB.with_fields(batch_size=64)).is_cached
+    others = ({"batch_size": 64}, {"options": {"width": 1}}, {"model_file_sha256": "0" * 64})
+    assert [ask(JOB.with_fields(**other)).is_cached for other in others] == [False] * 3
     frozen = JOB.with_fields(freeze_epochs=5, epochs=5)
     assert [ask(frozen.with_fields(epochs=epochs)).is_cached for epochs in (5, 6, 7)] == [False, False, True]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,9 @@ from engine.advisor.advice.setups import Setup
 from engine.advisor.advice.trial_files import TrialRequest
 from engine.advisor.advice.trial_worker import _measure_loading, _rehearse, _Trial, _validate_twice
 from engine.advisor.advice.trials import rehearse, try_setup
+from engine.advisor.trial_batches import reserve_prefetched
 from engine.contract.job import Job
+from engine.data.loading.base_loader import PREFETCH
 from engine.processes import worker_process
 from engine.training.report import Reporter
 from tests.engine.supervisor.supervised import make_images
@@ -238,3 +241,39 @@ def test_batch_finder_times_steps_after_warm_up(
     batches: Any = iter([object()] * len(durations))
     found = batch_worker._measure_step_s(trial.prepared, trial.reporter, batches, on_cpu=on_cpu)
     assert (found, list(waiting)) == (pytest.approx(mean_s), [])
+
+
+def test_rehearsed_steps_are_timed_until_they_are_late(
+    trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = iter([0.5, 0.2, 0.4, 9.0])
+    monkeypatch.setattr(trial.strategy, "step", lambda *_: setattr(clock, "now", clock.now + next(waiting)))
+    batches: Any = iter([object()] * 4)
+    assert trial_worker._train(trial, batches, 1.0) == pytest.approx([0.5, 0.2, 0.4])
+    assert list(waiting) == [9.0]
+
+
+def test_smaller_batch_is_divided_among_the_ranks(trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = set()
+
+    def step(batch: Any, *_: object) -> None:
+        clock.now += 0.5
+        sizes.add((len(batch.inputs), len(batch.targets), batch.global_size))
+
+    (full,) = itertools.islice(trial_worker.iterate_repeated_batches(trial.prepared, trial.reporter), 1)
+    monkeypatch.setattr(trial_worker, "iterate_repeated_batches", lambda *_: iter([full]))
+    monkeypatch.setattr(trial.strategy, "step", step)
+    monkeypatch.setattr(trial.strategy, "data_world", 2)
+    assert trial_worker._time_batch_size(trial, 6) == 0.5
+    assert sizes == {(3, 3, 6)}
+
+
+def test_large_batch_repeats_few_images(trial: _Trial) -> None:
+    spec = msgspec.structs.replace(trial.prepared.spec, job=trial.prepared.spec.job.with_fields(batch_size=20))
+    prepared = _Trial(spec, trial.reporter, trial.request).prepared
+    (batch,) = itertools.islice(trial_worker.iterate_repeated_batches(prepared, trial.reporter), 1)
+    assert (len(batch.inputs), len(batch.targets), batch.global_size) == (20, 20, 20)
+    assert batch.inputs[16:].equal(batch.inputs[:4])
+    reserved = reserve_prefetched(prepared)
+    assert reserved is not None
+    assert len(reserved) == (PREFETCH + 1) * (20 + 12)

@@ -20,6 +20,7 @@ from engine.advisor.search import driver as driver_module
 from engine.advisor.search import trial_handle
 from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import KnownTrial, Study
+from engine.checks.job_checks import problems
 from engine.checks.search_checks import MIN_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import AnyEvent, Outcome, RunFinished, RunStarted, Validation
@@ -416,6 +417,25 @@ def test_trials_are_runs_that_share_the_cores(
     assert {each.precision.cpu_threads for each in jobs} <= threads
 
 
+def test_number_of_a_deleted_trial_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_small_job(optimizer="adamw", nesterov=True)  # which is worth a warning
+    assert problems(job, load_catalogue())
+    space = {"learning_rate": RANGES["learning_rate"]}
+    written = SimulatedSearch(monkeypatch, {0: 0.5, 2: 0.6}, job=job, space=space, devices=["cpu"], confirm=0)
+    assert [row.number for row in written.step().trials] == [0, 2, 3]
+
+
+def test_unexpected_error_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_preloader: Preloader) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(Preloader, "start", fail)
+    folder = create_search(make_search_config())
+    with pytest.raises(ValueError, match="odd"):
+        Driver(folder, make_search_config(), Preloader()).run()
+    assert (folder.state().ended, "ValueError: odd" in folder.state().cause) == ("failed", True)
+
+
 def test_interrupted_trials_are_resumed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {0: 0.5, 1: "interrupted", 2: "interrupted", 3: "interrupted"}
     written = SimulatedSearch(monkeypatch, values, devices=["cpu"], trials=4, confirm=0)
@@ -500,6 +520,8 @@ def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.M
     written = SimulatedSearch(monkeypatch, trials=None, hours=0.5, confirm=1)
     written.folder.save_state(msgspec.structs.replace(written.folder.state(), worked_s=3000.0, confirming_s=2000.0))
     written.restart_driver()
+    written.driver._save()
+    assert written.folder.state().seconds_left == 1800 - 1000
     state = written.step()
     assert (state.worked_s, state.confirming_s, written.list_started_numbers()) == (3000.0, 2000.0, [3, 4, 5])
     for run, _trial in written.list_unfinished_repeats():
@@ -529,7 +551,8 @@ def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -
     sent = record_commands(monkeypatch)
     epochs = {0: 1, 5: 1, 6: 3, 7: 1}  # of three; the baseline and repeats are never pruned
     for run, trial in written.list_unfinished_repeats():
-        lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(0.1, epochs[trial.number])]
+        value = 0.95 if trial.number == 6 else 0.1
+        lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(value, epochs[trial.number])]
         run.events_file.write_bytes(b"".join(lines))
     written.restart_driver()
     written.step()

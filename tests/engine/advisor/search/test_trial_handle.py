@@ -106,6 +106,18 @@ def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
     assert job.parallel.devices == devices
 
 
+def test_log_is_read_again_once_the_supervisor_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, _ = make_handle(make_small_search(), TWO_EPOCHS)
+
+    def end(run: RunFolder) -> str:
+        append_events(run, DONE)
+        return "completed"
+
+    monkeypatch.setattr(RunFolder, "state", end)
+    handle.poll()
+    assert handle.row.state == "completed"
+
+
 def test_command_is_sent_once_per_execution(monkeypatch: pytest.MonkeyPatch) -> None:
     handle, run = make_handle(make_small_search(), TWO_EPOCHS)
     clock, sent = Clock(100.0), list[Command]()

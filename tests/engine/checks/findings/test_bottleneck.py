@@ -79,6 +79,8 @@ def test_slow_loading_in_first_epoch_has_no_change() -> None:
 def test_slow_loading_in_later_epochs_turns_cache_on() -> None:
     given = find_bottleneck(waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}))
     assert (given.field, given.value, given.live) == ("picture_cache", "auto", False)
+    cached = [find_bottleneck(waiting(0.3, of_job={"picture_cache": cache})) for cache in ("disk", "memory")]
+    assert [(each.field, each.value) for each in cached] == [("picture_cache", "memory"), ("", "")]
 
 
 def test_straggler_is_named() -> None:

@@ -26,6 +26,8 @@ def test_history_keeps_the_best_epoch_and_existing_checkpoints() -> None:
 
     history = History()
     assert (history.best, history.best_epoch, history.checkpoints(run.path)) == ({}, None, ())
+    (run.path / "checkpoints/last.pt").touch()
+    assert history.checkpoints(run.path) == ("checkpoints/last.pt",), "also without its event"
     for event in (validated(1), validated(2), saved("best", 1), saved("last", 2)):
         history.add(event)
     assert (history.best, history.best_epoch) == ({"top1": 0.1}, 1), "the metrics of best.pt"
