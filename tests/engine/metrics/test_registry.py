@@ -27,7 +27,7 @@ TARGETS = AddedMetric(  # its sum for an empty batch would be NaN
 
 
 def make_metric() -> MetricWithPlugins:
-    return MetricWithPlugins(ClassificationMetric(3), {"confidence": CONFIDENCE, "targets": TARGETS})
+    return MetricWithPlugins(ClassificationMetric(3), {"targets": TARGETS, "confidence": CONFIDENCE})
 
 
 def test_added_metrics_sum_over_ranks() -> None:
@@ -45,7 +45,8 @@ def test_added_metrics_sum_over_ranks() -> None:
     assert alone.compute()["confidence"] == pytest.approx(float(outputs.softmax(1).amax(1).mean()), abs=1e-6)
     *built_in, _, _ = alone.compute().items()
     assert dict(built_in) == without.compute()
-    assert list(alone.compute().items())[-1] == ("targets", pytest.approx(sum(targets.tolist())))
+    assert list(alone.compute())[-2:] == ["targets", "confidence"]
+    assert alone.compute()["targets"] == pytest.approx(sum(targets.tolist()))
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
 
 

@@ -252,10 +252,11 @@ def _train_with_clipping(limit: float) -> nn.Module:
 CLIPPED = {"schedule": "none", "weight_decay": 0.0}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("limit", [1e-3, 0.7, 1e3])
-def test_clipping_matches_torch_exactly(limit: float) -> None:
+def test_clipping_matches_torch_exactly(limit: float, precision: str) -> None:
     model = _model()
-    optimizer_step = _optimizer_step(model, clip_norm=limit, **CLIPPED)
+    optimizer_step = _optimizer_step(model, clip_norm=limit, precision=precision, **CLIPPED)
     for _ in range(3):
         _step(model, optimizer_step)
     assert all(map(torch.equal, model.parameters(), _train_with_clipping(limit).parameters()))

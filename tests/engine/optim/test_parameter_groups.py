@@ -60,6 +60,12 @@ def test_layer_decay_reduces_rates_by_depth() -> None:
     assert groups["fc.weight"].rate == groups["fc.bias"].rate == 3.0
 
 
+def test_layer_decay_counts_more_than_ten_blocks() -> None:
+    groups = groups_of(model="timm:vit_tiny_patch16_224", layer_decay=0.5)
+    blocks = [groups[f"blocks.{block}.norm1.weight"].rate for block in range(12)]
+    assert blocks == [0.5**depth for depth in range(12, 0, -1)]
+
+
 def test_layer_decay_without_blocks() -> None:
     groups = groups_of(model="mnist_cnn", layer_decay=0.5)
     assert sorted({group.rate for group in groups.values()}) == [0.125, 0.25, 0.5, 1.0]

@@ -144,6 +144,10 @@ def test_automatic_gives_slow_device_less() -> None:
     segments = tuple(segment(number, (1.0, 3.0)) for number in range(8))
     split = choose_points(split_of([1] * 8, segments=segments))
     assert [stage.layers for stage in compute_stages(split)] == [6, 2]
+    # The first stage is the slowest in any split.
+    segments = (segment(0, (10.0,) * 3), *(segment(number, (1.0, 3.0, 1.0)) for number in range(1, 4)))
+    split = choose_points(split_of([1] * 4, (0, 1, 2), segments=segments))
+    assert [stage.layers for stage in compute_stages(split)] == [1, 1, 2]
 
 
 def test_automatic_avoids_slow_transfers() -> None:
