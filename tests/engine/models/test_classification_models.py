@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.contract.job import Job
-from engine.models import classification_models, timm_models, torchvision_models
+from engine.models import classification_models, timm_models, torchvision_models, weights
 from engine.models.base import TaskError
 from engine.models.meta_device import build_on_meta
 from engine.models.mnist_cnn import MnistCnn
 from engine.models.model_surgery import find_first_conv, find_head, match_channels
-from engine.models.weights import resize_positions
+from engine.models.weights import InitialWeights, resize_positions
 from engine.tasks.registry import TASKS
 from tests.support import consent
 from tests.support.cases import mark_long_cases
@@ -256,13 +256,18 @@ def test_missing_weights_file_is_named(tmp_path: Path) -> None:
         TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
 
 
-def test_vit_positions_follow_the_image_size() -> None:
+def test_vit_positions_follow_the_image_size(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"encoder.pos_embedding": torch.rand(1, 2 * 2 + 1, 768)}
     assert resize_positions("vit_b_32", state, 64) is state
     for size, side in ((32, 1), (96, 3)):
         resized = resize_positions("vit_b_32", state, size)["encoder.pos_embedding"]
         assert resized.shape == (1, side * side + 1, 768)
     assert resize_positions("resnet18", state, 96) is state
+    loaded: list[InitialWeights] = []
+    monkeypatch.setattr(weights, "read_initial", lambda _job, _title: InitialWeights(state, "weights_file", "a.pt"))
+    monkeypatch.setattr(weights, "load", lambda _model, initial, **_options: loaded.append(initial))
+    build_on_meta(lambda: classification_models.build(Job.from_fields(model="vit_b_32"), 5, 3, 96))
+    assert loaded[0].state["encoder.pos_embedding"].shape == (1, 10, 768)
 
 
 @pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3), (3, 5)])
@@ -321,7 +326,7 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self, classes):
         super().__init__()
-        self.conv = nn.Conv2d({channels}, 4, 3)
+        self.conv = nn.Sequential(nn.Conv2d({channels}, 4, 3), nn.BatchNorm2d(4))
         self.out = nn.Linear(4, classes)
 
     def forward(self, x):
@@ -337,6 +342,7 @@ def build_model(num_classes):
 def test_model_file_builds_for_any_channels(tmp_path: Path, channels: int, model_channels: int) -> None:
     model = TASK.build_model(write_model_job(tmp_path / "net.py", GOOD.format(channels=model_channels)), 6, channels)
     assert model.training
+    assert model.conv[1].num_batches_tracked == 0  # type: ignore[index,union-attr]
     assert model(torch.rand(2, channels, 16, 16)).shape == (2, 6)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -185,6 +186,20 @@ def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in message
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "HF_HUB_OFFLINE prevents" in read_cause(HUB)
+
+
+def test_progress_of_a_continued_download_starts_at_its_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def download(*_: object, tqdm_class: Any, **_options: object) -> Path:
+        with tqdm_class(total=10, initial=4) as bar:
+            bar.update(6)
+        return tmp_path / "model.safetensors"
+
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # start no thread
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    reported: list[tuple[int, int | None]] = []
+    fetch.fetch(HUB, lambda done, total: reported.append((done, total)))
+    assert reported == [(10, 10)]
 
 
 def test_damaged_cached_file_is_named(serve: Callable[..., WeightsServer]) -> None:

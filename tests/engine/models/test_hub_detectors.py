@@ -152,6 +152,11 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_masks_without_a_query_do_not_count_for_the_class_loss() -> None:
+    model = build("tiny_mask2former", num_queries=1)
+    assert model.loss_units(make_targets("tiny_mask2former", BOXES)).tolist() == [2, 3, 3]
+
+
 def paste_masks(boxes: list[list[tuple[int, ...]]]) -> list[torch.Tensor]:
     return [each["masks"].float() for each in convert_instance_targets(planes_of(boxes))]
 
@@ -341,6 +346,7 @@ def test_positions_of_another_image_size_are_interpolated() -> None:
     assert positions.shape == (6, 6, 48)
     torch.testing.assert_close(positions, positions[:, :1, :1].expand_as(positions))
     assert (positions[1:] > positions[:-1]).all()
+    assert model.embeddings.position_embeddings.weight.requires_grad
     assert model.eval()(torch.rand(1, 3, 96, 96)).shape[0] == 1
     same = build("tiny_eomt")
     same.adapt_to_size("x", 64)

@@ -200,9 +200,8 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
 @pytest.mark.parametrize("has_palette", [True, False])
 @pytest.mark.parametrize("georeference", [None, Georeference(((33550, 12, 3, (0.5, 0.5, 0.0), True),), 7.0)])
 def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georeference: Georeference | None) -> None:
-    height = 769 if has_palette else 3 * STRIP_ROWS
-    colors, plane, path = noise(256, 1)[:, 0], noise(height, 9)[..., 0], tmp_path / "a/plane.tif"
-    write_tiff(path, np.split(plane, [100, 200, 300, 650]), plane.shape, colors if has_palette else None, georeference)
+    colors, plane, path = noise(256, 1)[:, 0], noise(769, 9)[..., 0], tmp_path / "a/plane.tif"
+    write_tiff(path, np.split(plane, [100, 200, 300, 650]), (769, 9), colors if has_palette else None, georeference)
     with tifffile.TiffFile(path) as file:
         page = file.pages.first
         assert (page.asarray() == plane).all()
