@@ -139,6 +139,15 @@ def test_answer_is_cached_unless_it_was_stopped(machine: Machine) -> None:
     assert [ask(frozen.with_fields(epochs=epochs)).is_cached for epochs in (5, 6, 7)] == [False, False, True]
 
 
+def test_stop_during_a_second_trial_leaves_its_setup_measured(machine: Machine) -> None:
+    def interrupt(_number: int, _job: Job) -> None:
+        if machine.requests[-1].min_steps == 10:
+            raise KeyboardInterrupt
+
+    machine.result = interrupt
+    assert {row.state for row in ask().table} == {"measured", "slower"}
+
+
 def test_variants_of_the_fastest_setups_are_tried(machine: Machine) -> None:
     machine.delays_s |= {"single": -0.05, "pipeline": 0.04}
     machine.bytes_per_second = 1e15
@@ -187,6 +196,7 @@ def test_setup_without_memory_is_replaced(machine: Machine) -> None:
     assert found.table[0].changes == {"accumulation": 4}, "with 2, it would need nearly as much"
     assert found.considered == len(found.table) + sum(len(left.names) for left in found.left_out)
     assert {row.state for row in found.table if "accumulation" not in row.changes} == {"too_large"}
+    assert len({row.name for row in found.table}) == len(found.table)
 
 
 def test_setups_are_not_tried_after_the_time_is_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

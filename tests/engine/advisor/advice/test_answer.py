@@ -164,7 +164,7 @@ def test_job_time_is_predicted_from_the_rehearsal(
     assert state.predict_job_time(alone) is None
 
 
-MEASURED = RankMeasurements(step_s=(0.2,), memory={"GPU 0": (3, 8), "GPU 1": (4, 8)}, worked_s=1.0)
+MEASURED = RankMeasurements(step_s=(0.2,), memory={"GPU 0": (5, 16), "GPU 1": (4, 8)}, worked_s=1.0, load_rate=7.0)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,8 @@ def test_trial_sets_state_of_contender(
     trials.try_setup(contender, TrialRequest(), tmp_path, 7.0)
     assert (contender.state, contender.why, contender.steps) == expected
     latest = outcome[0] if isinstance(outcome, list) else None
-    assert contender.measured == (earlier if steps else latest)
+    merged = msgspec.structs.replace(earlier, load_rate=7.0) if latest is not None else earlier
+    assert contender.measured == (merged if steps else latest)
     assert contender.memory == ((4, 8) if isinstance(outcome, list) else None)
     assert contender.startup_s == (contender.wall_s - 1.0 if isinstance(outcome, list) else 0.0)
 

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import msgspec
 import pynvml
 import pytest
+from torch import Tensor
 
 from engine.advisor import batch_worker
 from engine.advisor.advice import trial_worker
@@ -114,7 +115,12 @@ def test_steps_are_timed_until_enough_or_too_slow(
     def step(*_arguments: object) -> None:
         clock.now += next(waiting)
 
+    def is_true_on_any_rank(flag: bool) -> bool:
+        clock.now += 0.001  # does not count
+        return flag
+
     monkeypatch.setattr(trial.strategy, "step", step)
+    monkeypatch.setattr(trial, "is_true_on_any_rank", is_true_on_any_rank)
     batches: Any = iter([object()] * len(durations))
     assert trial.time_steps(batches, warm_up=warm_up, min_steps=min_steps, seconds=seconds) == pytest.approx(timed)
 
@@ -152,6 +158,21 @@ def test_batch_that_exceeds_the_memory_is_not_loaded(error: Exception | None, is
     batches = Mock(__next__=Mock(side_effect=[error]))
     with pytest.raises(RuntimeError, match="other") if is_loaded is None else nullcontext():
         assert trial_worker._load_batch(batches) is is_loaded
+
+
+def test_link_transfers_the_counted_bytes(trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(load: Tensor) -> None:
+        clock.now += 0.01 + load.nbytes / 1e9
+
+    group = Mock(get_world_size=lambda: 2, all_reduce=all_reduce)
+    monkeypatch.setattr(trial_worker, "dist", group)
+    found = trial_worker._measure_link(trial)
+    assert found is not None
+    assert (found.bytes_per_second, found.latency_s, found.ranks) == (
+        pytest.approx(1e9, rel=0.01),
+        pytest.approx(0.01, rel=0.01),
+        2,
+    )
 
 
 def test_energy_is_summed_over_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

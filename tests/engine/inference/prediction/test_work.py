@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import tifffile
 import torch
 from msgspec import structs
 from PIL import Image
@@ -140,14 +141,29 @@ def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> N
             np.testing.assert_array_equal(np.asarray(mask), np.full(size, 2))
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     for name in ("0", "1"):
-        Image.fromarray(noise).save(tmp_path / f"{name}.{ending}")
+        Image.fromarray(noise).save(tmp_path / f"{name}.{ending}", compression="tiff_adobe_deflate")
     broken = tmp_path / f"0.{ending}"
-    broken.write_bytes(broken.read_bytes()[: 4096 if ending == "png" else -4096])
+    content = broken.read_bytes()
+    broken.write_bytes(content[:512] + bytes(512) + content[1024:])
     files = [str(tmp_path / f"{name}.{ending}") for name in ("0", "1")]
     damaged, intact = predict_shard(model, files, tmp_path / "damaged", tile=16)
     assert (damaged.sample, damaged.path) == (0, str(broken))
     assert damaged.skipped
     assert (intact.sample, intact.skipped) == (1, "")
+
+
+def test_bands_of_an_image_without_access_to_its_rows_are_selected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.data.decoding.tiff_rows.MAX_SEGMENT_BYTES", 0)
+    network = ChannelScores()
+    model = make_trained_model("segmentation", network, channels=2)
+    model.preprocessing = structs.replace(model.preprocessing, low=(0.0, 1000.0), high=(2000.0, 3000.0))
+    bands = np.full((16, 40, 2), (500, 2500), np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", bands, photometric="minisblack", planarconfig="contig", compression="zlib")
+    (entry,) = predict_shard(model, [str(tmp_path / "a.tif")], tmp_path / "out", tile=16)
+    assert entry.classes == (1,)
+    assert network.inputs[0].mean((0, 2, 3)).tolist() == pytest.approx([0.25, 0.75], abs=0.01)
 
 
 def test_clouds_are_written_with_their_classes(tmp_path: Path) -> None:
