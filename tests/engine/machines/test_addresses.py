@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -59,15 +61,11 @@ def test_infiniband_stays_enabled_if_all_machines_have_it() -> None:
     assert [os.environ.get(name) for name in BOUND] == ["lo", "=lo", "AF_INET", None]
 
 
-def test_nccl_uses_the_family_of_the_address() -> None:
-    found = [
-        (each.address, name) for name, some in psutil.net_if_addrs().items() for each in some if ":" in each.address
-    ]
-    address, interface = next((each for each in found if each[0].startswith(("fd", "2", "::1"))), ("", ""))
-    if not address:
-        pytest.skip("no interface has an IPv6 address")
-    addresses.bind_collectives(address)
-    assert [os.environ.get(name) for name in BOUND] == [interface, f"={interface}", "AF_INET6", None]
+def test_nccl_uses_the_family_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(family=socket.AF_INET6, address="fe80::7%eth3")
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth3": [found]})
+    addresses.bind_collectives("fe80::7")
+    assert [os.environ.get(name) for name in BOUND] == ["eth3", "=eth3", "AF_INET6", None]
 
 
 def test_addresses_without_an_interface_are_refused() -> None:

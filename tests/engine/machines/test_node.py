@@ -220,7 +220,19 @@ def test_node_downloads_no_unused_weights(monkeypatch: pytest.MonkeyPatch) -> No
         fetch_weights(job)
 
 
-def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:
+def test_invalid_message_ends_the_node() -> None:
+    with start_node(BLOCKED_AGENT) as node:
+        try:
+            assert node.stdin is not None
+            node.stdin.write(b"?\n")
+            node.stdin.flush()
+            assert node.wait(60) == 0
+        finally:
+            node.kill()
+
+
+def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.9 50022 192.0.2.7 22")  # the given address is used instead
     request = make_request(tmp_path)
     (spec,) = request.specs
     specs = tuple(
@@ -243,7 +255,7 @@ def test_node_runs_its_workers_and_sends_their_logs(tmp_path: Path) -> None:
     (listening,) = (each for each in others if isinstance(each, Listening))
     assert (listening.address, listening.port in range(34500, 34500 + PORTS)) == ("127.0.0.1", True)
     (facts,) = (each for each in others if isinstance(each, NodeFacts))
-    assert (facts.address, facts.problem) == ("127.0.0.1", "")
+    assert (facts.address, facts.client_address, facts.problem) == ("127.0.0.1", "192.0.2.9", "")
     (sent,) = (each for each in others if isinstance(each, FromWorker))
     assert (sent.rank, FROM_WORKER.decode(bytes(sent.message))) == (0, WorkerDone(stopped=True))
     log = f"0 3 {BY_ENVIRONMENT} True True 3\n".encode()

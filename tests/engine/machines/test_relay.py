@@ -17,11 +17,12 @@ from engine.contract.nodes import (
     LogChunk,
     LogRequest,
     NodeFailed,
+    RunCommand,
     RunFound,
     RunLiveness,
     file_sha256,
 )
-from engine.contract.protocol import ENCODE
+from engine.contract.protocol import ENCODE, Stop
 from engine.system import paths
 from tests.gui.sources.written_runs import write_run
 
@@ -68,6 +69,8 @@ def test_relay_sends_what_the_follower_lacks(connect: Connect, tmp_path: Path, i
     start = 100 if is_same else 0
     assert next(messages) == LogChunk(offset=start, data=log[start:])
     assert next(messages) == RunLiveness(execution=0, alive=False)
+    process.stdin.write(ENCODE.encode(RunCommand(command=Stop())) + b"\n")  # the run is not active any more
+    process.stdin.flush()
     with run.events_file.open("ab") as stream:
         stream.write(b"more\n")
     assert next(messages) == LogChunk(offset=len(log), data=b"more\n")

@@ -103,13 +103,13 @@ def test_fetched_file_is_stored_in_the_mirror(
 ) -> None:
     run_id = "20260101-000000-net-abcd"
     (tmp_path / "remote").mkdir()
-    (tmp_path / "remote/a.log").write_text("last words" * 50_000)
+    (tmp_path / "remote/a.log").write_text("last words" * 300_000)
     serve = f"from pathlib import Path; from engine.machines.transfer import serve; serve(Path('{tmp_path}/remote'), '{run_id}')"
     set_ssh(f'echo "$@" > {tmp_path}/words; exec {sys.executable} -c "{serve}"')
     put_host(Host(name="node1"))
     *progress, last = run_fetch(monkeypatch, capfd, "node1", "a.log")
-    assert progress[-1] == FetchProgress(done_bytes=500_000, total_bytes=500_000)
-    assert Path(last.path).read_text() == "last words" * 50_000
+    assert progress[-1] == FetchProgress(done_bytes=3_000_000, total_bytes=3_000_000)
+    assert Path(last.path).read_text() == "last words" * 300_000
     assert Path(last.path).parts[-4:] == ("remote", "node1", run_id, "a.log")
     assert os.listdir(Path(last.path).parent) == ["a.log"]
     assert (tmp_path / "words").read_text().endswith("-- node1 footplate node --send some-run\n")
@@ -252,7 +252,7 @@ echo '{}'
 while read -r line; do
   echo "$line" >> FOLDER/$name
   case $line in
-    *'"address":"10.'*) echo '{"has_connected":true}';;
+    *'"address":"10.'*) CONNECTED;;
     *) echo 'OPENED'; echo 'RESULT';;
   esac
 done
@@ -261,8 +261,13 @@ done
 
 @pytest.mark.parametrize("gpus", [("a",), ()])
 def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpus: tuple[str, ...]) -> None:
-    def check(opened: str, result: str = '{"has_connected":true}') -> list[Problem]:
-        set_ssh(ANSWERS.replace("FOLDER", str(tmp_path)).replace("OPENED", opened).replace("RESULT", result))
+    def check(
+        opened: str,
+        result: str = '{"has_connected":true}',
+        connected: str = """echo '{"has_connected":true}'""",
+    ) -> list[Problem]:
+        script = ANSWERS.replace("FOLDER", str(tmp_path)).replace("OPENED", opened)
+        set_ssh(script.replace("RESULT", result).replace("CONNECTED", connected))
         facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1)
         return check_connections([
             CheckedHost(
@@ -292,3 +297,7 @@ def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpu
     assert all("--port" in problem.remedy for problem in problems)
     problems = check('{"port":1234}', '{"has_connected":true,"problem":"it timed out"}')
     assert [problem.message.partition(" reaches ")[0] for problem in problems] == ["m1", "m2", "m3"]
+    refused = check('{"port":1234}', connected="""echo '{"problem":"refused"}'""")
+    assert refused[0].message == "m2 does not reach m1 at 10.0.0.1, port 1234: refused."
+    assert refused[0].remedy.endswith("`footplate hosts add m1 --address`.")
+    assert "m2 reaches m1 at port 1234, but " in check('{"port":1234}', connected="exit")[0].message

@@ -200,6 +200,8 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
     source.write_bytes(bytes(1 << 22))
     error = pair.run_transfer(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done))
     assert "exist" in error or "directory" in error
+    (pair.remote / "checkpoints").unlink()
+    assert pair.run_transfer(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done)) == ""
 
 
 def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
