@@ -116,6 +116,7 @@ JOBS: list[tuple[dict[str, Any], str, str]] = [
     ({"schedule": "onecycle", "warmup_epochs": 1.0}, "warmup_epochs", "warning"),
     ({"schedule": "onecycle", "warmup_steps": 9}, "warmup_steps", "warning"),
     ({"warmup_epochs": 5.0}, "warmup_epochs", "warning"),
+    ({"task": "point_segmentation", "augmentation": "medium"}, "augmentation", "warning"),
 ]
 
 

@@ -117,6 +117,8 @@ def test_low_memory_and_disk_have_remedies(monkeypatch: pytest.MonkeyPatch, sepa
     (disk,) = disk_findings()
     assert (disk.grade, str(separate_home) in disk.text) == ("limited", True)
     assert "FOOTPLATE_HOME" in disk.remedy
+    monkeypatch.setenv("FOOTPLATE_HOME", __file__)
+    assert [finding.grade for finding in disk_findings()] == ["broken"]
     for minimum, grade in ((GIB, "fine"), (2 * GIB, "limited")):
         monkeypatch.setattr(machine_findings, "LITTLE_SHARED_BYTES", minimum)
         assert [finding.grade for finding in shared_memory_findings()] == [grade]

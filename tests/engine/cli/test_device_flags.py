@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,6 +46,20 @@ def test_search_resolves_cuda_indices(monkeypatch: pytest.MonkeyPatch) -> None:
     search, problems = build_search(create_parser().parse_args(flags))
     assert search is not None, problems
     assert search.devices == (A, B)
+
+
+@pytest.mark.parametrize(("flags", "is_reported"), [((), False), (("--devices", "0"), True)])
+def test_unreadable_devices_are_reported_if_gpus_are_requested(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], is_reported: bool
+) -> None:
+    def fail() -> Snapshot:
+        raise children.ChildFailed("it is gone")
+
+    monkeypatch.setattr(children, "read_snapshot", fail)
+    arguments = ["train", str(tmp_path), "--model", "mnist_cnn", *flags]
+    options, options.unknown = create_parser().parse_known_args(arguments)
+    _, problems = train.validate(options)
+    assert ("devices" in [problem.field for problem in problems]) == is_reported
 
 
 def test_devices_reports_unknown_cuda_indices() -> None:
