@@ -47,6 +47,7 @@ def test_result_files_have_unique_names(images: Path) -> None:
         assert [Path(file).name for file in sources.files] == ["A.jpg", "a.bmp", "a.png", "a.png"]
         assert list(sources.names) == ["A", "a-bmp", "a-png", "a-png-2"]
         (images / "out/masks/a.png").touch()
+    assert list(list_sources((str(images / "a.bmp"), str(images / "A.jpg")), "images", "out").names) == ["a", "A-jpg"]
     (images / "deep").mkdir()
     (images / "a.png").rename(images / "deep/A.MP4")
     (images / "out2").mkdir()
