@@ -579,6 +579,26 @@ def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Free up space" in state.cause
 
 
+def test_run_that_cannot_be_started_is_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = SimulatedSearch(monkeypatch, {}, confirm=0)
+
+    def fail(_driver: Driver, _run: RunFolder) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(Driver, "_start", fail)
+    state = written.step()
+    assert (state.ended, state.trials) == ("failed", ())
+
+
+def test_driver_does_not_wait_for_an_exited_preloader() -> None:
+    started: list[object] = []
+    preloader: Any = SimpleNamespace(start=lambda: None, alive=False, ready=False, start_run=started.append)
+    search = make_search_config()
+    driver = Driver(create_search(search), search, preloader)
+    driver._start(run := create_run(make_small_job()))
+    assert started == [run]
+
+
 @pytest.mark.parametrize(("limit_s", "attempts", "ended"), [(120.0, 3, "failed"), (0.0, 1, "")])
 def test_driver_retries_to_save_the_final_state(
     monkeypatch: pytest.MonkeyPatch, limit_s: float, attempts: int, ended: str

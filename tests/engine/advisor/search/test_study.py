@@ -105,6 +105,13 @@ def test_active_trials_change_the_next_settings_but_failed_ones_do_not() -> None
     assert params["pruned"] == params["failed"] != params["running"]
 
 
+def test_front_of_several_goals_has_no_pruned_trials() -> None:
+    search = make_small_search(trials=30, goals=["top1", "seconds"])
+    first, second, *_ = make_known_trials(search, 2)
+    pruned = make_known_trial(second.trial, 0.99, 0.1, state="pruned", epoch=2)
+    assert Study(search, CATALOGUE).compute_front([first, pruned]) == (0,)
+
+
 def test_settings_follow_steps_and_logarithms() -> None:
     batches = {"low": 8, "high": 64, "step": 8}
     space = {

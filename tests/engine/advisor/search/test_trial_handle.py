@@ -66,7 +66,8 @@ def make_handle(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[T
           "cause": "It has no finite value of Top-1 accuracy."}),
         (["top1"], [start_event(), Failed(cause="It is late."), RunFinished(outcome="failed")],
          {"state": "failed", "cause": "It is late."}),
-        (["top1"], [start_event(), Failed(cause="It is late."), STOPPED, start_event(execution=2)], {"state": "running"}),
+        (["top1"], [start_event(), Failed(cause="It is late."), STOPPED, start_event(execution=2)],
+         {"state": "running", "cause": ""}),
         (["top1"], [*TWO_EPOCHS, RunFinished(outcome="unsaved", cause="The disk is full.")],
          {"state": "failed", "values": (0.9,), "epoch": 3, "seconds": 10.0, "cause": "The disk is full."}),
     ],
@@ -142,6 +143,8 @@ def test_command_is_sent_once_per_execution(monkeypatch: pytest.MonkeyPatch) -> 
     clock.now += 3.0
     handle.send(Stop())
     assert sent[3:] == [Stop()]
+    handle.poll()
+    assert handle.row.state == "running"
 
 
 def test_trial_that_cannot_be_resumed_has_failed() -> None:
