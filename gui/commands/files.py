@@ -157,7 +157,7 @@ class RecentDatasets:
     def read_folders(self) -> list[str]:
         """Return the saved folders, or [] if the saved list is damaged."""
         try:
-            return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MAX_DATASETS]
+            return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])
         except NOT_DECODED:
             return []
 

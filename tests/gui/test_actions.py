@@ -191,6 +191,8 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     keymap.assign(window.acts.stop, "")
     assert keymap.assign(window.acts.help, "Ctrl+.") is None
     assert keymap.reset(window.acts.stop) is window.acts.help
+    two_keys = Action(window.workspace.runs, "two", "Two", "", "Ctrl+Alt+1", "Ctrl+.", context=WITHIN)
+    assert keymap.reset(two_keys) is window.acts.help
     dialog.choose("stop")
     dialog.reset.click()
     assert "belongs to “Help”" in dialog.problem.text()
@@ -237,9 +239,9 @@ def test_shortcuts_are_removed_and_all_reset(window: MainWindow, qtbot: QtBot) -
         dialog.remove.click()
         assert (dialog.chosen.keys, dialog.table.item(row, 2).text()) == ((), "")
         assert not dialog.remove.isEnabled()
-    for key in (Qt.Key.Key_J, Qt.Key.Key_U):
+    for key, text in ((Qt.Key.Key_J, "Ctrl+J"), (Qt.Key.Key_Escape, "Ctrl+Esc"), (Qt.Key.Key_U, "Ctrl+U")):
         qtbot.keyClick(dialog.keys, key, Qt.KeyboardModifier.ControlModifier)
-    assert dialog.keys.keySequence().toString() == "Ctrl+U"
+        assert dialog.keys.keySequence().toString() == text
     dialog.reset_all.click()
     assert (window.acts.devices_panel.keys, dialog.chosen.keys) == (("F7",), ("Ctrl+.",))
     assert dialog.remove.isEnabled()

@@ -152,8 +152,8 @@ WITH_OPTIONS = MODEL._replace(options=int)
         "footplate.models": {
             "net": "nets:MODEL", "timm:net": "nets:MODEL", "net.py": "nets:MODEL", "loads": "json:loads", "more": "nets:WITH_OPTIONS",
         },
-        "footplate.tasks": {"classification": "nets:Classification", "other": "nets:Classification", "loads": "json:loads"},
-        "footplate.strategies": {"zero1": "nets:ShardedOptimizer", "other": "nets:ShardedOptimizer", "loads": "json:loads"},
+        "footplate.tasks": {"classification": "nets:Classification", "classification-2": "nets:Classification", "loads": "json:loads"},
+        "footplate.strategies": {"zero1": "nets:ShardedOptimizer", "zero1-2": "nets:ShardedOptimizer", "loads": "json:loads"},
     }  # fmt: skip
     install(site, "nets", points, nets=code)
     models: Registry[Model] = Registry("footplate.models", {}, MODELS._accept)
@@ -170,7 +170,7 @@ WITH_OPTIONS = MODEL._replace(options=int)
         (strategies.left_out, "zero1", "Strategy of engine.strategies"),
     ):
         assert {each.name: each.reason for each in left_out} == {
-            "other": f"the id of its entry is “{name}”",
+            f"{name}-2": f"the id of its entry is “{name}”",
             "loads": f"it is a function, not a subclass of {base}",
         }
 

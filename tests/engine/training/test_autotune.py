@@ -191,6 +191,9 @@ def test_autotune_skips_models_without_convolutions(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("engine.training.autotune.find_device_without_bf16", lambda _: "")
     decided = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
     assert decided.choices["precision"] == ("bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
+    collectives = type(decided.strategy.collectives)
+    monkeypatch.setattr(collectives, "all_gather_objects", lambda _self, name: [name, "NVIDIA T4"])  # of another rank
+    assert AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).choices["precision"][0] == "fp32"
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])

@@ -39,3 +39,7 @@ def test_early_stopping_resumes_with_the_same_metric() -> None:
     assert other.state_dict() == EarlyStopping(1, LOSS).state_dict()
     other.load_state_dict({})
     assert not other.is_over
+    score = EarlyStopping(1, Measure("psnr", "PSNR", higher_is_better=True))
+    score.add({"psnr": 2.5})
+    assert "2.5" in score.explanation
+    assert "%" not in score.explanation

@@ -52,6 +52,10 @@ def _spec(job: Job) -> WorkerSpec:
         (DoesNotFit(1), "even with a single image at a time"),
         (DoesNotFit(2), "even with the 2 images that BatchNorm needs at a time"),
         (RuntimeError("NCCL error: unhandled\nLast error:\nno GID index"), "The error at step 12: no GID index"),
+        (
+            RuntimeError("NCCL error: a new one"),
+            "GPUs failed to communicate. The error at step 12: NCCL error: a new one",
+        ),
         (KeyError("gone"), "KeyError at step 12: 'gone'"),
         (RuntimeError(), "RuntimeError at step 12: no further details"),
         (RuntimeError("\nfirst line\nsecond line"), "RuntimeError at step 12: first line"),

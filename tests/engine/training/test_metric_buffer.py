@@ -40,9 +40,10 @@ def test_totals_are_sums_until_they_are_taken() -> None:
     assert empty == StepTotals(0, 0.0, (), 0.0, False, 0.0, 0.0, empty.seconds, None)
 
 
-def test_first_bad_step_is_named() -> None:
+@pytest.mark.parametrize(("first", "second"), [(math.inf, math.nan), (math.nan, math.inf)])
+def test_first_bad_step_is_named(first: float, second: float) -> None:
     buffer = MetricBuffer()
-    for loss in (1.0, None, math.inf, 1.0, math.nan):  # without images for this rank in the second step
+    for loss in (1.0, None, first, 1.0, second):  # without images for this rank in the second step
         buffer.add(StepResult(None, None, None) if loss is None else result(loss), 0.0)
     totals = buffer.take(9).read()
     assert (totals.first_bad, math.isnan(totals.loss)) == (7, True)

@@ -19,7 +19,7 @@ from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
 from gui.style import theme
 from gui.widgets.column_model import BAR, INTERVAL
 from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 TWO = ("cpu", "cpu")
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
@@ -136,15 +136,16 @@ def test_advice_page_shows_answer_and_uses_its_first_row(page: AdvicePage, qtbot
     assert cells(page, SPEED) == ["800 ± 15", "500 ± 15", "–"]
     assert cells(page, 2) == ["2.0 of 4.0", "≈ 3.0 of 4.0", "≈ 3.0 of 4.0"]
     assert cells(page, len(COLUMNS) - 1)[2] == "It ran out of memory."
-    assert "1,500.0 ms" in page.view.details.body.text()
+    assert "1,500.0 ms" in join_visible_texts(page.view)
     assert "They need more memory" in page.view.left_out.text()
     assert not page.view.left_out.isVisible()
     assert "2 × NVIDIA H200" in page.view.how.body.text()
     assert not page.view.saved.isVisible()
-    with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
-        page.view.table.setFocus()
-        qtbot.keyClick(page.view.table, Qt.Key.Key_Return)
-    assert used.args == [{"strategy": "ddp", "devices": TWO, "bucket_mib": 5.0}]
+    for key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+        with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
+            page.view.table.setFocus()
+            qtbot.keyClick(page.view.table, key)
+        assert used.args == [{"strategy": "ddp", "devices": TWO, "bucket_mib": 5.0}]
 
 
 def test_advice_page_uses_other_row_that_fits(page: AdvicePage, qtbot: QtBot) -> None:
@@ -183,7 +184,9 @@ def test_advice_table_sorts_unknown_values_last(page: AdvicePage) -> None:
 
 def test_advice_page_shows_remedies_if_nothing_fits(page: AdvicePage) -> None:
     page.child.done.emit(
-        an_answer(table=TABLE[2:], fits=False, sentence="Nothing fits.", remedies=("Use a batch of 8.",))
+        an_answer(
+            table=TABLE[2:], fits=False, sentence="Nothing fits.", remedies=("Use a batch of 8.",), ended_by="time"
+        )
     )
     assert page.view.sentence.text() == "Nothing fits."
     assert page.view.remarks.text() == "Use a batch of 8."
@@ -224,7 +227,7 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.child.done.emit(an_answer())
-    assert page.options.build_request(JOB).network is None
+    assert (page.options.build_request(JOB).network, page.options.network.isVisible()) == (None, False)
     page.options.machines.setValue(4)
     assert (page.options.network.isVisible(), page.options.ask.isVisible()) == (True, True)
     page.options.ask.click()
@@ -344,6 +347,10 @@ def test_accessible_name_of_candidate_without_note(styled: QApplication) -> None
     assert names == ["Advised: DDP", "TP", "FSDP, It ran out of memory."]
     bars = [(model.index(row, SPEED).data(BAR), model.index(row, SPEED).data(INTERVAL)) for row in range(3)]
     assert bars == [(800 / 820, (790 / 820, 1)), (0.5, None), (None, None)]
+    is_bold = [model.index(0, NAME).data(Qt.ItemDataRole.FontRole) is not None]
+    model.show_candidates(candidates, has_advice=False)
+    is_bold.append(model.index(0, NAME).data(Qt.ItemDataRole.FontRole) is not None)
+    assert is_bold == [True, False]
 
 
 @pytest.mark.usefixtures("normal_text")

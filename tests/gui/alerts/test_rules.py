@@ -18,6 +18,7 @@ def test_default_rules_are_valid() -> None:
         assert KINDS[kind].meaning
         assert KINDS[kind].remedy
     assert [find_problems(Rule(kind="temperature", threshold=limit)) for limit in (20, 130)] == [(), ()]
+    assert find_problems(Rule(kind="lost", for_s=86_400)) == ()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.notices import NoticeSettings, save_notices, settings_file
 from gui.alerts.run_notifications import RunNotifications, make_sample_notice
 from gui.alerts.view import AlertsView
+from gui.widgets.labels import ProblemLabel
 from tests.gui.alerts.conftest import AlertsRecorder
 from tests.gui.monitor.conftest import sampler_options as sampler_options  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.conftest import watching as watching  # noqa: PLC0414  (a fixture)
@@ -48,6 +49,7 @@ def test_trial_runs_command_with_sample_values(notifications: RunNotifications, 
     settings = NoticeSettings(desktop=False, command='echo "$FOOTPLATE_NOTICE of $FOOTPLATE_NAME, $FOOTPLATE_BEST"')
     sample = make_sample_notice(settings)
     assert (sample.title, sample.text) == (sample.variables["FOOTPLATE_TITLE"], sample.variables["FOOTPLATE_TEXT"])
+    assert not sample.desktop
     save_notices(settings)
     with qtbot.waitSignal(notifications.delivery.done):
         notifications.test.click()
@@ -65,6 +67,8 @@ def test_trial_reports_failed_command_and_missing_desktop(
         notifications.test.click()
     assert "desktop" in notifications.result()
     assert "127" in notifications.result()
+    notifications.delivery.failed.emit("It was killed.")
+    assert [label.text() for label in notifications.findChildren(ProblemLabel)] == ["", "It was killed."]
     for settings in (NoticeSettings(desktop=False), NoticeSettings(desktop=False, command=" ")):
         save_notices(settings)
         notifications.test.click()

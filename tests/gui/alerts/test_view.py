@@ -14,11 +14,12 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Gpu, Xid
 from gui.alerts.cards import AlertBanner, AlertCard
 from gui.alerts.rule_row import RuleEditors, RuleRow
-from gui.alerts.rules import DEFAULTS, KINDS, KindId, describe_rule
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, describe_rule
 from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
 from gui.alerts.watcher import Alerts
 from gui.format import clock
 from gui.style import theme
+from gui.style.icons import icon
 from gui.widgets.labels import IconLabel
 from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
@@ -117,14 +118,21 @@ def test_view_includes_earlier_alerts(show_widget: ShowWidget, watched: AlertsRe
 
 def test_history_table(view: AlertsView, watched: AlertsRecorder) -> None:
     tester = QAbstractItemModelTester(view.history, QAbstractItemModelTester.FailureReportingMode.Warning)
+
+    def shows_icon(row: int, name: str, color: str) -> bool:
+        shown = view.history.index(row, WHAT).data(Qt.ItemDataRole.DecorationRole)
+        return shown.pixmap(16).toImage() == icon(name, color).pixmap(16).toImage()
+
     watched.feed(hot(), seconds=11)
     assert [view.history.index(0, column).data() for column in (1, 2, 3)] == [
         "active",
         "GPU 1",
         "Temperature: 93 °C, at or above 90 °C for 10 s.",
     ]
+    assert shows_icon(0, "warning", "warning")
     watched.feed(gpu(0, temperature_c=50.0, xids=(Xid(watched.now, 31),)), seconds=30)
     view.acknowledge_all.click()
+    assert shows_icon(1, "warning", "muted")
     assert [view.history.index(row, 1).data() for row in (0, 1)] == ["–", "11 s"]
     watched.feed(gpu(0, lost=True, lost_since=START))
     assert view.history.rowCount() == 3
@@ -245,20 +253,29 @@ def test_view_shows_the_problem_of_damaged_rules(show_widget: ShowWidget, tmp_pa
     assert "damaged" in join_visible_texts(show_widget(AlertsView(Alerts(folder=tmp_path))))
 
 
-@pytest.mark.parametrize(("width", "in_columns"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])
-def test_view_layout_by_width(
-    view: AlertsView, watched: AlertsRecorder, qtbot: QtBot, width: int, in_columns: bool
-) -> None:
+def test_view_layout_by_width(view: AlertsView, watched: AlertsRecorder, qtbot: QtBot) -> None:
+    rules, alerts = view.runs.parentWidget(), view.table.parentWidget()
+    view.resize(SIDE_BY_SIDE - 1, 2400)
+    qtbot.waitUntil(lambda: alerts.width() == rules.width() and alerts.height() == alerts.sizeHint().height())
     watched.feed(hot(), seconds=11)
-    view.resize(width, 800)
-    qtbot.waitUntil(lambda: is_right_of(view.rows["temperature"], view.table) is in_columns)
+    for width, in_columns in ((SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True), (SIDE_BY_SIDE - 1, False)):
+        view.resize(width, 2400)
+        qtbot.waitUntil(lambda is_beside=in_columns: is_right_of(view.rows["temperature"], view.table) is is_beside)
+        if in_columns:
+            assert abs(alerts.width() - rules.width()) <= 1
+        else:  # the history gets the remaining height
+            qtbot.waitUntil(lambda: view.table.height() > 1000 > rules.height())
 
 
 def test_rule_shows_its_summary_below_the_name_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    row = show_widget(RuleRow(KINDS["power"], DEFAULTS["power"]))
+    row = show_widget(RuleRow(KINDS["power"], Rule(kind="power", threshold=450)))
     for width, is_beside in ((479, False), (480, True), (479, False)):
         row.resize(width, 200)
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(row.summary, row.on) is is_beside)
+    assert row.summary.x() == row.on.x()
+    with qtbot.waitSignal(row.edited) as edited:
+        row.reset.click()
+    assert edited.args == [DEFAULTS["power"]]
 
 
 @pytest.mark.usefixtures("normal_text")

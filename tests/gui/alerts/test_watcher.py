@@ -230,9 +230,11 @@ def test_silent_host_alert(watched: AlertsRecorder) -> None:
 
 
 def test_silent_host_alert_by_timer(watched: AlertsRecorder, qtbot: QtBot) -> None:
-    watched.set("not_answering", for_s=1.0)
+    watched.set("not_answering", for_s=60.0)
     watched.alerts.set_connection_error("box", "The name is not known.")
-    watched.now += 1
+    watched.now += 59.875
+    watched.alerts.set_connection_error("tower", "The name is not known.")
+    watched.now += 0.125
     with qtbot.waitSignal(watched.alerts.raised):
         pass  # a timer of the program's own looks again
 

@@ -6,12 +6,14 @@ from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMenu
+from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 from pytestqt.qtbot import QtBot
 
-from gui.commands.commands import Recent, fill_recent_menu
+from gui.actions import Actions
+from gui.commands.commands import Menus, Recent, fill_recent_menu
 from gui.commands.palette import Palette
 from gui.main_window import MainWindow
+from gui.pages import MONITOR
 from gui.run.header import EVALUATE, PREDICT
 from gui.run.use.view import CONVERT, UseView
 from tests.gui.sources.devices.snapshots import gpu, snapshot
@@ -40,6 +42,7 @@ def test_queue_command_focuses_the_queue_if_there_is_one(window: MainWindow) -> 
     assert window.message.text() == "No run waits for devices."
     window.show_message("")
     runs.queue.show()
+    window.header.show_page(MONITOR)
     window.acts.queue.trigger()
     assert (window.focusWidget(), window.message.text()) == (runs.queue.table, "")
     runs.queue.hide()
@@ -69,6 +72,7 @@ def test_menus_separate_groups_and_place_submenus(window: MainWindow) -> None:
         assert not separators[0]
         assert not separators[-1]
         assert (True, True) not in list(pairwise(separators))
+    assert all(menu.toolTipsVisible() for menu in bar if menu.menuAction() in window.menuBar().actions())
     menus = window.commands.menus
     file = next(menu.actions() for menu in bar if menus.datasets.menuAction() in menu.actions())
     for submenu, action in ((menus.datasets, window.acts.open_job), (menus.runs, window.acts.quit)):
@@ -76,6 +80,18 @@ def test_menus_separate_groups_and_place_submenus(window: MainWindow) -> None:
         assert file[at + 1].isSeparator()
         assert file[at + 2] is action
     assert menus.selected.isEnabled()
+    starting = QMainWindow()
+    assert not Menus(starting, Actions(starting)).selected.isEnabled()  # the runs' commands don't exist yet
+
+
+def test_dialogs_open_once(window: MainWindow) -> None:
+    for command in (window.acts.about, window.acts.shortcuts):
+        command.trigger()
+        opened = {dialog for dialog in window.findChildren(QDialog) if dialog.isVisible()}
+        command.trigger()
+        assert {dialog for dialog in window.findChildren(QDialog) if dialog.isVisible()} == opened
+        for dialog in opened:
+            dialog.close()
 
 
 def test_recent_menu_chooses_its_entries(window: MainWindow) -> None:
@@ -132,12 +148,13 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
     assert window.pages.currentWidget() is window.workspace.monitor
     assert window.workspace.monitor.gpus.detail.isVisible()
     assert ("Dataset", "lilies") in search_commands("lilies")
-    assert search_commands("mask r-cnn")[0][0] == "Model"
+    kind, title = search_commands("rf-detr seg-large")[0]
+    assert kind == "Model"
     assert window.form.field_value("task") == "classification"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     model = window.form.catalogue.model(window.form.field_value("model"))
     assert model is not None
-    assert window.form.field_value("task") == model.task == "instance_segmentation"
+    assert (model.title, window.form.field_value("task"), model.task) == (title, *2 * ["instance_segmentation"])
     window.acts.full_screen.trigger()
     assert window.isFullScreen()
     window.acts.full_screen.trigger()

@@ -71,6 +71,7 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     save_job(saved.with_fields(strategy="ddp", devices=("cpu", "cpu", "cpu")), tmp_path / "ddp.toml")
     files.open_job(str(tmp_path / "ddp.toml"))
     qtbot.waitUntil(lambda: window.acts.copy_torchrun.ready)
+    assert window.workspace.devices.selection() == (CPU, CPU, CPU)
     window.acts.copy_torchrun.trigger()
     qtbot.waitUntil(lambda: "torchrun --nproc-per-node 3" in QGuiApplication.clipboard().text())
     form.set_job(saved.with_fields(strategy="ddp"))
@@ -170,11 +171,14 @@ def test_report_of_command_is_shown_and_saved(
         archive.writestr("report/doctor.txt", "All is well.")
         archive.writestr("report/window.log", "Nothing yet.")
     command = tmp_path / "python"
-    command.write_text(f'#!/bin/sh\n[ "$*" = "-m footplate doctor --report $5" ] && cp {tmp_path}/doctor.zip "$5"\n')
+    command.write_text(
+        f'#!/bin/sh\n[ "$*" = "-m footplate doctor --report $5" ] && sleep 0.3 && cp {tmp_path}/doctor.zip "$5"\n'
+    )
     command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(command))
     dialog = show_widget(ReportDialog())
     assert not dialog.save.isEnabled()
+    dialog.showMinimized()
     qtbot.waitUntil(dialog.save.isEnabled)
     assert [dialog.files.item(row).text() for row in range(dialog.files.count())] == ["doctor.txt", "window.log"]
     assert dialog.text.toPlainText() == "All is well."
@@ -383,4 +387,5 @@ def test_edited_script_is_submitted(
     assert (dialog.isVisible(), dialog.discard.isEnabled()) == (False, False)
     run = submitted.args[0]
     assert "\n# mine" in (run.path / "slurm.sh").read_text()
+    assert run.job().parallel.devices == ("slurm:1:cpu", "slurm:2:cpu")
     assert window.workspace.session.run.path == run.path

@@ -126,7 +126,8 @@ def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBo
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert not palette.isVisible()
     assert window.form.field_value("model") == "resnet50"
-    window.acts.palette.trigger()
+    for _opening in range(2):
+        window.acts.palette.trigger()
     assert (palette.field.text(), palette.width(), palette.list.currentIndex().row()) == ("", 760, 0)
     assert abs(palette.geometry().center().x() - window.geometry().center().x()) <= 1
     assert palette.geometry().bottom() < window.geometry().bottom()
@@ -179,7 +180,8 @@ def test_arrows_move_the_selection_while_typing(palette: Palette, qtbot: QtBot) 
     assert type_into(palette, qtbot, "e")
     page = palette.list.viewport().height() // palette.list.sizeHintForRow(0)
     assert page > 1
-    for key, row in ((Qt.Key.Key_PageDown, page), (Qt.Key.Key_PageUp, 0), (Qt.Key.Key_PageUp, 0)):
+    keys = (Qt.Key.Key_PageDown, Qt.Key.Key_PageUp, Qt.Key.Key_PageUp, Qt.Key.Key_Up, Qt.Key.Key_PageDown)
+    for key, row in zip(keys, (page, 0, 0, 99, 99), strict=True):
         qtbot.keyClick(palette.field, key)
         assert palette.list.currentIndex().row() == row
     assert "100" in palette.hint.text()

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QFont, QFontMetrics, QImage
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, RunFinished, RunStarted, StepMetrics, Validation, Waiting
 from engine.runs.folder import RunFolder
+from gui.compare import page as page_module
 from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
@@ -79,6 +80,9 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage], qtbot: Q
     page.controls.axis.setCurrentIndex(2)
     assert page.curves.group.axis == "elapsed"
     assert page.curves.group.extent == (0, pytest.approx(6.0, abs=1e-3))
+    backwards = sorted(page.run_ids, reverse=True)
+    page.show_runs(backwards)
+    assert page.run_ids == backwards
 
 
 def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
@@ -102,6 +106,11 @@ def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
     first, ninth = (page.curves.plots["loss"]._lines[number].style for number in ("1", "9"))
     assert first.color() == ninth.color()
     assert (first.dashed, ninth.dashed) == (False, True)
+    swatches = [page.legend.boxes[series].icon().pixmap(16).toImage() for series in (0, 8)]
+    gaps = [
+        any(image.pixelColor(x, image.height() // 2).alpha() == 0 for x in range(image.width())) for image in swatches
+    ]
+    assert gaps == [False, True]
     assert len({page.curves.plots["loss"]._lines[str(n)].style.color() for n in range(1, 9)}) == 8
 
 
@@ -135,13 +144,27 @@ def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None
     assert [run.summary.run_id for run in page.runs.values()] == [intact.run_id]
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read active runs again after at most 10 ms."""
+    monkeypatch.setattr(page_module, "_REFRESH_MS", 1)
+
+
+def is_waiting(page: ComparePage) -> bool:
+    """Return True if the page will read active runs again after a pause of at least five seconds."""
+    return any(timer.interval() >= 5000 for timer in page.findChildren(QTimer) if timer.isActive())
+
+
+@pytest.mark.usefixtures("short_pauses")
 def test_compare_page_keeps_run_that_was_deleted_later(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     active, ended = make_run(40, None), make_run(40)
     page = show(supervise_here(active), ended)
     shutil.rmtree(active.path)
-    # On a busy machine, the pause between two reads is up to 50 s.
-    qtbot.waitUntil(lambda: f"{active.run_id} can no longer be read" in join_visible_texts(page), timeout=90_000)
+    qtbot.waitUntil(lambda: f"{active.run_id} can no longer be read" in join_visible_texts(page))
     assert "Compare 2 runs" in join_visible_texts(page)
+    with qtbot.assertNotEmitted(page.loaded, wait=100):
+        page.hide()
+        page.show()  # no active run is left that would be read again
     assert count_points(page, "loss") == {"1": 40, "2": 40}
 
 
@@ -154,6 +177,8 @@ def test_compare_page_names_damaged_run(
     assert damaged.run_id in join_visible_texts(page)
     assert "is not valid TOML" in join_visible_texts(page)
     assert [run.summary.run_id for run in page.runs.values()] == [first.run_id, last.run_id]
+    show(first)
+    assert damaged.run_id not in join_visible_texts(page)
 
 
 def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) -> None:
@@ -188,17 +213,22 @@ def test_compare_page_replaces_runs(show: Callable[..., ComparePage], qtbot: QtB
     qtbot.waitUntil(are_in_order)
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     active, ended = make_run(40, None), make_run(40)
     page = show(supervise_here(active), ended)
+    job = active.job_file.read_text()
+    active.job_file.write_text(NESTED_TOO_DEEP)
+    qtbot.waitUntil(lambda: active.run_id in join_visible_texts(page))
+    active.job_file.write_text(job)
+    qtbot.waitUntil(lambda: active.run_id not in join_visible_texts(page))
     page.table.selectRow(1)
     step = StepMetrics(
         time=2e9, epoch=4, step=41, loss=0.1, learning_rate=0.1, images_per_second=1, data_wait_s=0, compute_s=0
     )
     end = RunFinished(time=2e9 + 1, outcome="completed")
     write(active.events_file, [step, end], 9000)
-    # On a busy machine, the pause between two reads is up to 50 s.
-    qtbot.waitUntil(lambda: count_points(page, "loss") == {"1": 41, "2": 40}, timeout=90_000)
+    qtbot.waitUntil(lambda: count_points(page, "loss") == {"1": 41, "2": 40})
     assert page.table.selectionModel().hasSelection()
 
 
@@ -206,8 +236,8 @@ def test_compare_page_rereads_queued_run(show: Callable[..., ComparePage]) -> No
     queued = supervise_here(make_run(0, None))
     write(queued.events_file, [Waiting(time=2e9, position=1)], 9000)
     assert queued.state() == "waiting"
-    assert not show(make_run(40))._refresh_timer.isActive()
-    assert show(queued, make_run(40))._refresh_timer.isActive()
+    assert not is_waiting(show(make_run(40)))
+    assert is_waiting(show(queued, make_run(40)))
 
 
 def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, styled: QApplication) -> None:
@@ -224,6 +254,7 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     assert model.index(row, 1).data() == "★ 90.00%  (epoch 4)"
     assert model.index(row, 1).data(Qt.ItemDataRole.AccessibleTextRole).endswith("the best")
     assert model.index(row, 1).data(Qt.ItemDataRole.FontRole).bold()
+    assert model.index(row, 0).data(Qt.ItemDataRole.FontRole) is None
     assert model.index(row, 0).data() == "70.00%  (epoch 3)"
     heading = next(n for n, each in enumerate(model.rows) if each.heading)
     assert model.flags(model.index(heading, 0)) == Qt.ItemFlag.NoItemFlags
@@ -245,6 +276,7 @@ def delay(event: AnyEvent) -> None:
         event.time += 60
 
 
+@pytest.mark.usefixtures("german")  # files have the same format in every language
 def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
     first, second, hidden = (
         make_run(40, learning_rate=0.1, name="one, and only", change=delay),
@@ -266,8 +298,9 @@ def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, 
     assert rows[0]["validation_top1"] == ""
     assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
     assert [row["validation_extra"] for row in rows] == [""] * 64 + ["0.5"] * 4
+    page.controls.acts["table"].trigger()
     with qtbot.waitSignal(page.message):
-        page.save_table(tmp_path / "table.csv")
+        page.findChild(QFileDialog).fileSelected.emit(str(tmp_path / "table.csv"))
     with (tmp_path / "table.csv").open(newline="") as stream:
         table = {row[0]: row[1:] for row in csv.reader(stream)}
     assert table[""] == [first.run_id, second.run_id, hidden.run_id]

@@ -83,9 +83,12 @@ def test_images_per_second_excludes_warm_up() -> None:
     def change(event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):
             event.images_per_second = float(event.step**2)
+            event.step *= 100
 
     for steps, median in ((40, 21**2), (4, 3**2), (2, 2**2)):
-        assert load_run(make_run(steps, "completed", change)).images_per_second == median
+        run = load_run(make_run(steps, "completed", change))
+        assert run.images_per_second == median
+        assert row(create_rows([run]), "Steps").texts[0].startswith(f"{100 * steps:,} of ")
 
 
 def test_x_of_epochs_has_fractions() -> None:
@@ -107,6 +110,9 @@ def test_loader_discards_results_of_earlier_requests(qtbot: QtBot) -> None:
     assert loader.running
     qtbot.waitUntil(lambda: bool(completed))
     assert (read, completed) == ([(0, second.run_id)], [False])
+    loader.start([(0, first)])
+    loader.close()
+    assert "compared runs" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_rows_mark_best_values() -> None:

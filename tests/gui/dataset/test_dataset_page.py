@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec import structs
 from PIL import Image
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QRect, Qt, QTimer
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -117,7 +117,10 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
 
 
 def test_dataset_page_shows_why_nothing_is_rendered(page: DatasetPage, qtbot: QtBot) -> None:
+    page.hide()
     page.show_augmented(True)
+    qtbot.waitUntil(lambda: not any(timer.isActive() for timer in page.findChildren(QTimer)))
+    page.show()
     qtbot.waitUntil(page.render_problem.isVisible)
     assert not page.progress.isVisible()
     page.renderer.refused.emit((Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"),))
@@ -214,10 +217,17 @@ def test_examples_are_a_grid_whose_size_is_chosen(page: DatasetPage) -> None:
 
 
 @pytest.mark.parametrize("strip", [True, False])
-def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot: QtBot, strip: bool) -> None:
+def test_examples_keep_selection_and_fit_their_side(
+    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, strip: bool
+) -> None:
     named, plain = REPORT.examples[:2], tuple(structs.replace(each, class_name="") for each in REPORT.examples[:2])
     examples = ExampleList(96, strip=strip)
     qtbot.addWidget(examples)
+    with monkeypatch.context() as patch:
+        patch.setattr(examples, "devicePixelRatioF", lambda: 2.0)  # as on a screen with a high resolution
+        examples.show_examples(named)
+        fine = examples.image(0)
+        assert (fine.width(), fine.deviceIndependentSize().width()) == (192, 96)
     heights = []
     for shown, row in ((named, -1), (named, 1), (plain, -1), ((plain[0], named[1]), -1)):
         examples.show_examples(shown)
@@ -242,7 +252,9 @@ def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot:
     examples.itemClicked.emit(examples.item(1))
     for key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
         qtbot.keyClick(examples, key)
-    assert opened == [1] * (2 + strip)
+    examples.setCurrentRow(0)
+    qtbot.keyClick(examples, Qt.Key.Key_Return)
+    assert opened == [*[1] * (2 + strip), 0]
 
 
 def test_examples_leave_unreadable_image_empty(page: DatasetPage) -> None:
@@ -279,10 +291,15 @@ def test_dataset_page_forgets_images_and_notice_of_other_reports(page: DatasetPa
     page.show_augmented(True)
     page.renderer.progress.emit(make_preview(0, 1, "green"))
     page.show_notice("Look here.")
+    page.showMinimized()
     page.show_report(REPORT)
     assert (page.examples.is_awaited(0), page.notice.isVisible()) == (False, True)
     page.show_report(structs.replace(REPORT, title="folders"))
     assert (page.examples.is_awaited(0), page.notice.isVisible()) == (True, False)
+    page.show_notice("Look here.")
+    page.hide()
+    page.show()
+    assert not page.notice.isVisible()
 
 
 def test_dataset_page_keeps_available_choices(page: DatasetPage) -> None:
@@ -361,8 +378,10 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
         (0.25, 1.0),
         (0.0, 0.125),
     ]
+    tall = bars.height()
     bars.show_report(None)
     assert bars.accessibleDescription() == ""
+    assert bars.height() < tall
 
 
 def test_dataset_page_lists_the_values_of_masks(page: DatasetPage) -> None:

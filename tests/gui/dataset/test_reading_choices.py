@@ -103,12 +103,20 @@ def test_page_puts_the_keyboard_on_the_first_reading(page: DatasetPage, qtbot: Q
     qtbot.waitUntil(page.question.readings.buttons[0].hasFocus)
 
 
-def test_page_shows_problems_without_the_readings(page: DatasetPage) -> None:
+def test_page_shows_problems_without_the_readings(page: DatasetPage, qtbot: QtBot) -> None:
     other = Choice("Instance segmentation with COCO JSON", {"format": "coco", "task": "instances"})
-    problem = msgspec.structs.replace(UNCLEAR.problems[0], choices=(BOXES, CLASSES, other))
+    problem = msgspec.structs.replace(UNCLEAR.problems[0], choices=(other, BOXES, CLASSES))
     page.show_report(msgspec.structs.replace(UNCLEAR, problems=(problem,)))
     assert problem.message in texts(page.question.problems)
-    assert [each.text() for each in page.question.problems.findChildren(QPushButton)] == [other.title]
+    (button,) = page.question.problems.findChildren(QPushButton)
+    assert [each.text() for each in (button, *page.question.readings.buttons)] == [
+        other.title,
+        BOXES.title,
+        CLASSES.title,
+    ]
+    with qtbot.waitSignal(page.choice_made) as chosen:
+        button.click()
+    assert chosen.args == [other]
 
 
 def test_page_applies_the_choices_of_problems(page: DatasetPage, qtbot: QtBot) -> None:

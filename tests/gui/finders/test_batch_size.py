@@ -81,7 +81,7 @@ def test_batch_page_shows_remedy_if_nothing_fits(page: BatchPage) -> None:
     assert not page.use.isEnabled()
     assert not page.plot.isVisible()
     page.child.done.emit(BatchFound(trials=FOUND.trials[::3], largest=64, knee=64, why="One fits."))
-    assert page.use.text() == "Use 64"
+    assert (page.use.text(), page.table.item(0, 3).text()) == ("Use 64", "fast enough, largest")
     assert not page.plot.isVisible()
 
 

@@ -89,6 +89,8 @@ def test_rate_page_uses_suggestion(found: RatePage, qtbot: QtBot) -> None:
     lines = [item.value() for item in found.plot.getPlotItem().items if isinstance(item, pg.InfiniteLine)]
     assert lines == pytest.approx([math.log10(rate) for rate in (2.5e-3, 1e-2, 1e-3, 2.5e-3)])
     assert found.plot.getViewBox().state["targetRange"][1] == pytest.approx([1, 2.6], abs=0.04)
+    with qtbot.waitSignal(found.job_requested):
+        found.repeat.click()
     assert found.use.text() == "Use 0.0025"
     with qtbot.waitSignal(found.closed), qtbot.waitSignal(found.used) as used:
         found.use.click()
@@ -102,6 +104,7 @@ def test_rate_plot_selects_clicked_rate(found: RatePage, qtbot: QtBot) -> None:
     position = found.plot.mapFromScene(box.mapViewToScene(type(box.viewRect().topLeft())(-4.0, middle)))
     qtbot.mouseClick(found.plot.viewport(), Qt.MouseButton.LeftButton, pos=position)
     qtbot.waitUntil(lambda: found.plot.rate != 2.5e-3)
+    assert found.focusWidget() is found.plot
     assert found.plot.rate is not None
     assert math.log10(found.plot.rate) == pytest.approx(-4.0, abs=0.05)
 

@@ -63,6 +63,7 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
         assert bar._hidden_note.isHidden() is not bool(hidden)
         assert hidden in bar._hidden_note.text()
     find_button(bar, "Show the model file").click()
+    assert bar._hidden_note.isHidden()
     path.unlink()
     find_button(bar, "Show the model file").click()
     qtbot.waitUntil(lambda: text.toPlainText() == "The file can't be read: No such file or directory.")

@@ -112,7 +112,10 @@ def test_failed_query_is_raised_and_repeated(qtbot: QtBot, tmp_path: Path, monke
     assert disk.kind(path) is None, "the last pass didn't contain the question"
 
 
-def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forget", [False, True])
+def test_refresh_during_a_refresh_follows_it(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: bool
+) -> None:
     """Check that a change of the disk is noticed if a running refresh has already read the old state."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
@@ -132,7 +135,7 @@ def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monke
     disk.refresh()
     assert was_read.wait(120)
     path.mkdir()
-    disk.start_pass()
+    disk.start_pass(forget=forget)
     disk.kind(str(path))
     disk.refresh()
     released.set()

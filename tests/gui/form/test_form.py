@@ -25,6 +25,7 @@ from engine.runs.consent import has_consent
 from engine.runs.estimates import Estimate
 from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
+from gui.form.readiness import format_estimate
 from gui.form.submit_bar import StepList
 from gui.format import size
 from tests.gui.sources.devices.snapshots import gpu, snapshot
@@ -252,6 +253,9 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     assert box.itemData(0) == "auto"
     marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
     assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
+    form.set_devices(("GPU-1", "GPU-2", "GPU-3"))
+    form.validate()
+    assert box.itemText(box.findData("hsdp")).endswith("needs 4 devices")
     form.set_devices(tuple(f"GPU-{number}" for number in range(4)))
     qtbot.waitUntil(lambda: " – " not in box.itemText(box.findData("hsdp")))
     form.set_devices(("GPU-1",))
@@ -503,6 +507,9 @@ def test_estimate_is_for_the_jobs_images_size_and_devices(filled: JobForm, qtbot
     filled.readiness.show_estimate(request, Estimate(seconds=720.0, memory_bytes=9 << 30, run_id="a", is_scaled=True))
     total = size(snapshot().cpu.memory_total_bytes)
     assert filled.submit_bar.estimate.text() == f"Estimate: about 12 min on the CPU, 9.0 of {total} each"
+    assert format_estimate(Estimate(seconds=None, memory_bytes=9 << 30), ("cpu",), 16 << 30).startswith(
+        "Estimate: 9.0 of 16.0 GiB, "
+    )
     assert filled.submit_bar.estimate.toolTip().splitlines()[1:] == [
         "Time and memory from run a",
         "Scaled to the number of devices and the image size",

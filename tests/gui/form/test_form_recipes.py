@@ -298,6 +298,7 @@ def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
     inspected.validate()
     assert values(inspected, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
     assert inspected.rows["recipe"].note.text() == "For the greenhouse."
+    assert inspected.recipes.user_edited == {"recipe"}
     assert mark(inspected, "Augmentation") == ""
     saved = load_recipes().get("flowers")
     assert saved.tasks == ("classification",)
@@ -442,6 +443,7 @@ def test_scaled_learning_rate_is_announced_and_undone(inspected: JobForm, qtbot:
     assert f"Learning rate {2 * rate:g}: scaled with the batch size ({rate:g} at {batch})." in join_visible_texts(
         inspected.scaled_rate
     )
+    assert inspected.scaled_rate.undo.text() == f"Use {rate:g}"
     qtbot.mouseClick(inspected.scaled_rate.undo, Qt.MouseButton.LeftButton)
     assert values(inspected, "learning_rate") == (rate,)
     inspected.validate()

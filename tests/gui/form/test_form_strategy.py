@@ -46,6 +46,7 @@ def test_form_has_every_strategy_field(form: JobForm) -> None:
 def test_split_points_have_a_summary_and_reset_to_automatic(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("strategy", "pipeline")
     row = form.rows["split_points"]
+    qtbot.keyClicks(form.split_points.line, "x")
     assert form.split_points.line.text() == "automatic"
     assert row.reset.isHidden()
     form.split_points.set_value(("layer1", "layer3"))

@@ -157,6 +157,8 @@ def test_facts_about_other_models_do_not_hide_known_ones(panel: ModelPanel, qtbo
     panel.set_facts({"maskrcnn": WeightsState("none", 0.0)}, {})  # of a task that was selected before
     assert column(panel, WEIGHTS)[row] == "included"
     assert sorted(column(panel, ESTIMATE)) == facts == [*[""] * (len(MODELS) - 1), "12 min"]
+    panel.set_facts({}, {MODELS[0].id: Estimate(seconds=840.0)})
+    assert "14 min" in column(panel, ESTIMATE)
     assert current(panel) == chosen
 
 

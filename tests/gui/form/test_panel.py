@@ -98,6 +98,9 @@ def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: Qt
     with qtbot.waitSignal(panel.resume_requested) as requested:
         qtbot.mouseClick(train, Qt.MouseButton.LeftButton)
     assert requested.args == [run, {}]
+    with qtbot.waitSignal(panel.resume_requested) as requested:
+        panel.start(start="at_once")
+    assert requested.args == [run, {"start": "at_once"}]
     panel.form.set_field("strategy", "single")
     panel.set_devices(("cpu",))
     panel.form.set_field("checkpoint_minutes", 1)
@@ -131,7 +134,9 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     qtbot.keyClick(search, Qt.Key.Key_Escape)
     assert (search.text(), panel.banner_text.text()) == ("", "Again")
     panel.form.focus_field("epochs")
-    qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
+    with qtbot.waitSignal(panel.devices_requested) as requested:
+        qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
+    assert requested.args == [("cpu",)]
     assert panel.form is form_before
     assert editor_values(panel) == values
     assert form_before.devices == ("cpu",)
@@ -230,7 +235,9 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     job_before = panel.job_form.job
     assert job_before.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
+    panel.form.set_starting(True)
     assert not panel.on_start_failed([Problem("run", "It was refused.")])
+    assert train.isEnabled()
     assert "It was refused." not in panel.submit_bar.reason.text()
     assert panel.form.prefill is not None
     with qtbot.waitSignal(panel.resume_requested):

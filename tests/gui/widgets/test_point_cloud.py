@@ -75,7 +75,8 @@ def test_direction_wraps_around_and_stops_at_the_poles() -> None:
 
 def drag(widget: QWidget, start: QPoint, end: QPoint) -> None:
     QTest.mousePress(widget, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, start)
-    QTest.mouseMove(widget, end)
+    for position in ((start + end) / 2, end):
+        QTest.mouseMove(widget, position)
     QTest.mouseRelease(widget, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, end)
 
 
@@ -98,12 +99,16 @@ def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
     assert [pane.grab().toImage() for pane in panes] == before
 
 
-def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot) -> None:
+def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = ExampleList(96, strip=False)
     qtbot.addWidget(examples)
     examples.resize(300, 200)
     examples.show()
     examples.show_examples([Example("", "train", make_cloud_png()), Example("", "train", make_cloud_png())])
+    monkeypatch.setattr(examples, "devicePixelRatioF", lambda: 2.0)  # as on a screen with a high resolution
+    cloud = PointCloud.of_image(QImage.fromData(make_cloud_png()))
+    assert cloud is not None
+    assert (pixels(examples.image(0).toImage()) == pixels(cloud.draw(Direction(), 192))).all()
     before = [examples.image(row).toImage() for row in range(2)]
     center = examples.visualItemRect(examples.item(0)).center()
     drag(examples.viewport(), center, center + QPoint(40, 0))
@@ -112,6 +117,12 @@ def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot) -> No
     assert "Turned by 20°" in examples.item(1).toolTip()
     QTest.keyClick(examples, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
     assert "Turned by 10°" in examples.item(1).toolTip()
+    strip = ExampleList(96, strip=True)
+    qtbot.addWidget(strip)
+    strip.show_examples(examples.examples)
+    strip.image(0)
+    QTest.keyClick(strip, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
+    assert "Turned" not in strip.item(0).toolTip()
 
 
 def test_rendered_example_replaces_its_cloud(styled: QApplication, qtbot: QtBot) -> None:

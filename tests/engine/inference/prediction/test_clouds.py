@@ -24,6 +24,8 @@ from tests.support.plain_models import make_trained_model
 @pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
 def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> None:
     places, classes = make_scene(0, 50)
+    places[3] = np.nan
+    valid_rows = [row for row in range(50) if row != 3]
     source = tmp_path / f"source.{ending}"
     if ending == "pcd":
         write_pcd(source, places, "binary_compressed", intensity=np.arange(50, dtype=np.float32))
@@ -39,8 +41,8 @@ def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> N
     CloudFiles().write(str(source), target, found, (4, 9))
     written = PlyData.read(str(target))["vertex"].data
     assert written.dtype.names == ("x", "y", "z", "intensity", "label")
-    np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
-    assert written["label"].tolist() == [-1 if row == 7 else (4, 9)[each] for row, each in enumerate(classes)]
+    np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places[valid_rows], rtol=1e-5, atol=1e-8)
+    assert written["label"].tolist() == [-1 if row == 7 else (4, 9)[classes[row]] for row in valid_rows]
 
 
 def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:

@@ -404,7 +404,7 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
         ("1.5 2 3 900 255 0 7 1\n1.5 2 3 70.5 8 9 10 2\n", ("x", "y", "z", "intensity", "red", "green", "blue", "label"), 2),
         ("1.5 2 3 90 255 0 7 1\n1.5 2 3 70 8 9 10 2\n", ("x", "y", "z", "intensity", "red", "green", "blue", "label"), 2),
         ("1.5 2 3 255 0 7 0.5 0.25 1\n", ("x", "y", "z", "red", "green", "blue", "", "", "label"), 1),
-        ("1.5 2 3 0.5 1\n", ("x", "y", "z", "intensity", "label"), 1),
+        ("1.5 2 3 0.5 1", ("x", "y", "z", "intensity", "label"), 1),
         ("1.5 2 3 -1\n1.5 2 3 nan\n", ("x", "y", "z", "label"), 2),
         ("1.5 2 3 -2\n", ("x", "y", "z", "intensity"), 1),
         ("".join(f"1.5 2 3 {number}\n" for number in range(64)), ("x", "y", "z", "label"), 64),

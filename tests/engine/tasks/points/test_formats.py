@@ -90,8 +90,8 @@ def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:
         assert cloud.labels.tolist() == classes.tolist()
         assert cloud.features.shape == (40, len(features))
         np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), atol=1e-5)
-    with pytest.raises(Unfit, match="have no red"):
-        read_cloud(str(tmp_path / "b.ply"), ("red",))
+    with pytest.raises(Unfit, match="have no intensity, unlike"):
+        read_cloud(str(tmp_path / "a.ply"), ("red", "intensity"))
     claimed = (tmp_path / "b.ply").read_bytes().replace(b"vertex 40", b"vertex 40000000000")
     (tmp_path / "b.ply").write_bytes(claimed)
     with pytest.raises(Unfit, match="it is truncated"):

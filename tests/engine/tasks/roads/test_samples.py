@@ -13,6 +13,7 @@ from engine.contract.dataset import crop_margin
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.tiff import Bands
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
@@ -40,6 +41,9 @@ def angle_difference(classes: np.ndarray, degrees: float) -> np.ndarray:
 
 
 def test_road_images_have_mask_and_directions(folder: Path) -> None:
+    train = open_folder(folder).train
+    train.bands = Bands((0.0,) * 3, (255.0,) * 3, (0.5,) * 3, (0.2,) * 3)
+    assert OrientedImages(train).bands == train.bands
     images = OrientedImages(open_folder(folder).train)
     for number in range(4):
         loaded = images.load(number, SIDE, 3).numpy()

@@ -138,6 +138,11 @@ def test_relaxed_metrics_accept_shifted_lines() -> None:
     off = OBJECTIVE.create_metric()
     off.update(make_guesses(targets.roll(4, 2), 50), targets)
     assert off.compute()["relaxed_iou"] == 0
+    thick = targets.clone()
+    thick[0, 0, 10:25], thick[0, 1, 10:25] = 1, 0
+    wide: Any = OBJECTIVE.create_metric()
+    wide.update(make_guesses(thick, 50), targets)
+    assert wide.compute_relaxed_scores()[1] < 0.3  # lines near the border of a band aren't found
 
 
 def test_loss_is_soft_iou_plus_cross_entropy() -> None:

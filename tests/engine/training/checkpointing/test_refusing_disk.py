@@ -287,12 +287,14 @@ def test_final_save_uses_the_first_folder_that_accepts(
     else:
         worker.make_disk_refuse()
     worker.save(2, top1=0.5)
+    save_job(worker.strategy.job.with_fields(name="renamed"), worker.folder / "job.toml")
     worker.reporter.folders_requested.extend([str(tmp_path / "missing"), str(other), str(tmp_path)])
     unsaved = worker.final_save(lambda: False, stopped=stopped)
     copy = other / worker.folder.name
     assert str(copy) in unsaved
     assert ("--resume-from" in unsaved) == stopped
     assert list(worker.reporter.folders_requested) == [str(tmp_path)]
+    assert RunFolder(copy).job().name == "renamed"
     content = torch.load(copy / "checkpoints/last.pt", weights_only=True)
     assert (content["step"], content["best"], content["best_epoch"]) == (12, {"top1": 0.5}, 2)
     assert content["best_sha256"] == verify_checkpoint(copy / "checkpoints/best.pt")
@@ -345,6 +347,9 @@ def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: p
         with pytest.raises(NotSavedElsewhere):
             save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), content, best)
         assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    with pytest.raises(NotSavedElsewhere, match=r"1\.0 MiB free, and the state needs 4\.0 MiB"):
+        save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), {"model": torch.ones(1 << 20)}, None)
     (tmp_path / "run").touch()
     for folder, reason in (("here", "does not exist"), ("run", "is not a folder"), ("", "already contains run, which")):
         path = tmp_path / folder if folder != "here" else Path(folder)

@@ -16,6 +16,7 @@ from gui.monitor.toolbar import GPUS
 from gui.plots.view import PlotView
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu, read_texts
 from tests.support.painted import describe_painting
+from tests.support.widgets import join_visible_texts
 
 
 def read_descriptions(watching: Watching) -> dict[str, str]:
@@ -148,9 +149,11 @@ def test_detail_tables(watching: Watching) -> None:
         ["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"], ["12", "", "Xorg", "Graphics", "", ""],
     ]  # fmt: skip
     assert detail.instances.isHidden()
+    height = detail.xids.height()
     watching.deliver(msgspec.structs.replace(gpu, xids=gpu.xids[:1], nvlinks=()), at=1)
     assert ([row[0] for row in detail.xids.texts()], detail.links.texts()) == ([clock(START - 60)], [])
     assert detail.links.isHidden()
+    assert detail.xids.height() < height
 
 
 def test_detail_lists_mig_instances(watching: Watching) -> None:
@@ -185,6 +188,7 @@ def test_detail_refreshes(watching: Watching) -> None:
     assert "Power 333 W" in read_descriptions(watching)["Power and heat"]
     watching.deliver(plain_gpu(), at=2)
     assert "Memory errors" not in read_descriptions(watching)
+    assert "limited by" not in join_visible_texts(watching.page.gpus.detail).lower()
 
 
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:

@@ -108,6 +108,9 @@ def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) ->
     assert figures(tile) == {"GPU temp.": "61 °C"}
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Temperature 61 °C"
+    idle = plain_gpu(utilization_percent=None, power_w=0.0, memory_used_bytes=0, temperature_c=None)
+    found = list_tile_figures(make_watched_gpu(idle), make_current_reader(idle), None)
+    assert [each.text for each in found] == ["0.0 of 141.0 GiB", "0 of 700 W"]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,7 @@ def test_tile_opens_detail_by_mouse(show_tile: ShowTile, qtbot: QtBot) -> None:
     more = next(
         button for button in tile.findChildren(QAbstractButton) if button.accessibleName() == "Details of GPU 0"
     )
+    assert more.toolTip() == "Details of GPU 0 (Enter)"
     with qtbot.waitSignal(tile.opened):
         more.click()
 
