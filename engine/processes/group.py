@@ -7,7 +7,7 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -43,7 +43,6 @@ class Group:
     Args:
         on_event: Called with the events of the workers.
         selector: Selector whose loop receives the workers' messages.
-        world_size: Number of ranks.
         limits: Times after which a rank counts as hanging.
         root_cause_timeout_s: Seconds to wait for the root cause if all known failures may be consequences of another
             failure.
@@ -55,7 +54,6 @@ class Group:
         self,
         on_event: Callable[[AnyEvent], object],
         selector: selectors.BaseSelector,
-        world_size: int,
         limits: Limits,
         *,
         root_cause_timeout_s: float = SETTLE_S,
@@ -68,7 +66,6 @@ class Group:
         """True if a worker's final state could not be written to the disk, and is only in memory."""
         self._on_event = on_event
         self._selector = selector
-        self._world_size = world_size
         self._limits = limits
         self._root_cause_timeout_s, self._can_root_cause_follow = root_cause_timeout_s, can_root_cause_follow
         self._watchdog: HangWatch | None = None  # None before the workers are started
@@ -83,11 +80,9 @@ class Group:
         If `fork` is True, workers are forked from this process, otherwise each is a new interpreter.
         """
         network = self._open_network(specs, fork=fork)
-        for spec in specs:
-            self._add_worker(WorkerProcess(spec, function, fork=fork, network=network))
+        self.adopt(WorkerProcess(spec, function, fork=fork, network=network) for spec in specs)
         if network is not None:
             network.close()
-        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._find_stopped_pid)
 
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
         """Create a private network if the ranks need one and the system allows it, and log whether it is used.
@@ -108,16 +103,12 @@ class Group:
         self._on_event(LogLine(text=PRIVATE_NETWORK if network is not None else SHARED_NETWORK.format(reason=reason)))
         return network
 
-    def adopt(self, workers: Sequence[Worker]) -> None:
-        """Add workers that were started elsewhere, in the order of their ranks."""
+    def adopt(self, workers: Iterable[Worker]) -> None:
+        """Add workers in the order of their ranks, and receive their messages from now on."""
         for worker in workers:
-            self._add_worker(worker)
+            self.workers.append(worker)
+            worker.listen(self._selector, partial(self._receive, worker))
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._find_stopped_pid)
-
-    def _add_worker(self, worker: Worker) -> None:
-        """Add a worker, and receive its messages from now on."""
-        self.workers.append(worker)
-        worker.listen(self._selector, partial(self._receive, worker))
 
     # State
 
@@ -394,7 +385,7 @@ def run_workers(
     """
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        group = Group(on_event, selector, len(specs), LIMITS)
+        group = Group(on_event, selector, LIMITS)
         try:
             group.launch(specs, function, fork=can_fork())
             while not group.is_gone:

@@ -302,7 +302,6 @@ class Supervisor:
         return Group(
             self._on_worker_event,
             self._selector,
-            self._restart_policy.world_size,
             self._limits,
             root_cause_timeout_s=ROOT_CAUSE_TIMEOUT_S if self._uses_other_machines else SETTLE_S,
             # A silent machine may still report that it was the first to fail.

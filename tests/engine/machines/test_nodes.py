@@ -102,7 +102,7 @@ class Run:
             make_worker_spec(job, rank=rank, run_folder=str(self.folder.path))
             for rank in range(len(job.parallel.devices))
         ]
-        self.group = Group(self.events.append, self.selector, len(specs), LIMITS)
+        self.group = Group(self.events.append, self.selector, LIMITS)
         self.nodes = Nodes(
             self.folder,
             specs,

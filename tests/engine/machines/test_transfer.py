@@ -207,7 +207,7 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
 def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "STOP_S", 0.2)
     connected = ConnectedLink(tmp_path, python(SILENT))
-    group = groups.Group(lambda _event: None, connected.selector, 1, LIMITS)
+    group = groups.Group(lambda _event: None, connected.selector, LIMITS)
     spec = WorkerSpec(
         run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
     )

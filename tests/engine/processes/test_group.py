@@ -79,7 +79,7 @@ def events() -> list[AnyEvent]:
 
 
 def group_of(events: list[AnyEvent], *workers: ScriptedWorker) -> Group:
-    group = Group(events.append, selectors.DefaultSelector(), len(workers), LIMITS)
+    group = Group(events.append, selectors.DefaultSelector(), LIMITS)
     group.adopt(workers)
     return group
 
@@ -122,7 +122,6 @@ def test_group_waits_for_the_root_cause(
         group = Group(
             events.append,
             selector,
-            2,
             LIMITS,
             root_cause_timeout_s=5.0,
             can_root_cause_follow=lambda: kind == "fault" and clock.now < 110.0,

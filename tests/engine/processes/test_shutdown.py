@@ -49,7 +49,7 @@ def stop(*workers: StubbornWorker) -> Group:
     """Stop a group of these workers and wait until it has ended. Return the group."""
     events: list[AnyEvent] = []
     with selectors.DefaultSelector() as selector:
-        group = Group(events.append, selector, len(workers), LIMITS)
+        group = Group(events.append, selector, LIMITS)
         group.adopt(workers)
         group.stop(Stop())
         for _ in range(10):
@@ -93,7 +93,7 @@ def test_timeout_of_a_stop_is_shorter_after_a_failure(monkeypatch: pytest.Monkey
     monkeypatch.setattr("engine.processes.group.STOP_S", 120.0)
     worker, counts = StubbornWorker(0, None), []
     with selectors.DefaultSelector() as selector:
-        group = Group([].append, selector, 1, LIMITS)
+        group = Group([].append, selector, LIMITS)
         group.adopt([worker])
         group.stop(Stop())
         group.fail(Failed(cause="It broke.", rank=0), 2)
