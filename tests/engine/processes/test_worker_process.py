@@ -71,6 +71,23 @@ def test_forked_worker_repeats_no_buffered_output(
     assert capfd.readouterr() == ("pending on stdout", "pending on stderr")
 
 
+def test_forked_worker_is_ended_by_sigterm_that_its_parent_ignores(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    worker = WorkerProcess(
+        make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
+    )
+    signal.signal(signal.SIGTERM, before)
+    try:
+        worker.send(SaveElsewhere(folder="f"))
+        wait_until(lambda: bool(worker.receive()), "a message of the worker")
+        worker.kill(hard=False)
+        wait_until(lambda: worker.poll() is not None, "the worker to end")
+        assert worker.poll() == -signal.SIGTERM
+    finally:
+        worker.kill(hard=True)
+        worker.close()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
 def test_kill_signals_the_group_of_a_running_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, int]] = []

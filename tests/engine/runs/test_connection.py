@@ -7,12 +7,13 @@ import select
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from engine.contract.job import Job
-from engine.contract.protocol import CLIENT_MESSAGE, ENCODE, MAX_FRAME_BYTES, Goodbye, Hello
-from engine.runs.connection import NotAnswering, NotRunning, RunConnection
+from engine.contract.protocol import CLIENT_MESSAGE, ENCODE, MAX_FRAME_BYTES, Goodbye, Hello, Stop
+from engine.runs.connection import NotAnswering, NotRunning, RunConnection, send
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from tests.support.waiting import PATIENCE_S
 
@@ -43,6 +44,20 @@ def test_full_backlog_is_not_answering() -> None:
         waiting.connect("\0footplate-test-backlog")
         with pytest.raises(NotAnswering, match=rf"\(pid {os.getpid()}\) accepts no connections"):
             RunConnection(make_run("unix:\0footplate-test-backlog"), timeout_s=0.01)
+
+
+def test_refusal_of_a_command_has_its_reason(listening: socket.socket) -> None:
+    def refuse() -> None:
+        server, _ = listening.accept()
+        with server:
+            server.sendall(b'{"type":"unknown"}\n' + ENCODE.encode(Goodbye(reason="busy")) + b"\n")
+            while server.recv(4096):  # until the client closes the connection
+                pass
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(refuse)
+        with pytest.raises(NotAnswering, match="refuses: busy"):
+            send(make_run(f"tcp:{listening.getsockname()[1]}:secret"), Stop())
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ def test_estimate_prefers_the_closest_run() -> None:
         slow = msgspec.structs.replace(change_past_run(**fields), images_per_second=20.0)
         assert seconds(JOB, slow, PAST) == pytest.approx(220)
         assert seconds(JOB.with_fields(**fields), PAST, slow) == pytest.approx(10 * (200 + 2))
+    smaller, pair = (
+        msgspec.structs.replace(PAST, **changes) for changes in ({"image_size": 50}, {"device_kinds": (RTX, RTX)})
+    )
+    assert seconds(JOB, smaller, pair) == pytest.approx(2 * 220), "the image size matters most"
     for changes in ({"device_kinds": (RTX, RTX)}, {"image_size": 50}):
         assert seconds(JOB, msgspec.structs.replace(slow, job=JOB, **changes), PAST) == pytest.approx(220)
 

@@ -130,7 +130,8 @@ def test_newest_older_checkpoint_replaces_a_missing_one() -> None:
     names = {9: "epoch-1-step-9.pt", 10: "epoch-1-step-10.pt"}
     for name in (*names.values(), "epoch-x-step-11.pt"):
         (run.checkpoints / name).touch()
-    assert older_checkpoints(run.checkpoints) == {step: run.checkpoints / name for step, name in names.items()}
+    older = [(step, run.checkpoints / name) for step, name in names.items()]
+    assert list(older_checkpoints(run.checkpoints).items()) == older
     assert run.last_checkpoint() == run.checkpoints / names[10]
     (run.checkpoints / "last.pt").touch()
     assert run.last_checkpoint() == run.checkpoints / "last.pt"

@@ -102,13 +102,13 @@ def test_binary_cross_entropy_matches_timm() -> None:
 
 def test_balanced_weights_average_to_one() -> None:
     counts = (60.0, 30.0, 0.0, 10.0)
-    objective = TASK.create_objective(
-        Job.from_fields(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
+    objective, binary, mixed = (
+        TASK.create_objective(
+            Job.from_fields(class_weights="balanced", **fields), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
+        )
+        for fields in ({}, {"loss": "bce"}, {"mixup": 0.2})
     )
     targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
-    binary = TASK.create_objective(
-        Job.from_fields(class_weights="balanced", loss="bce"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
-    )
     losses = binary.loss(torch.zeros(100, 4), targets) / math.log(2)
     torch.testing.assert_close(losses, torch.full((100,), losses[0].item()))
     one_sided = (
@@ -118,6 +118,8 @@ def test_balanced_weights_average_to_one() -> None:
     losses = objective.loss(torch.zeros(100, 4), targets) / math.log(4)
     assert losses.mean().item() == pytest.approx(1)
     assert [losses[targets == number].sum().item() for number in (0, 1, 3)] == pytest.approx([100 / 3] * 3)
+    mixed_losses = mixed.loss(torch.zeros(100, 4), functional.one_hot(targets, 4).float())
+    torch.testing.assert_close(mixed_losses / math.log(4), losses)
 
 
 def test_mixed_images_count_by_their_fractions() -> None:

@@ -78,6 +78,7 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     assert objective.create_blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     drawing = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
     assert (drawing.text, drawing.image.shape) == ("2.3 counted", (48, 48, 3))
+    assert TASK.get_example_shape(job.with_fields(image_size=32), 3) == (3, 48, 48)
 
 
 def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> None:

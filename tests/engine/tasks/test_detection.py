@@ -417,6 +417,12 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     measures.update(detections, targets)
     assert measures.compute()["box_map"] == pytest.approx(1)
     assert measures.compute()["mask_ap50"] == pytest.approx(1)
+    by_size: Any = objective.create_analysis(CLASSES).create_metrics(1.0)["objects"]
+    by_size.update(make_perfect_outputs(here, masks=masks), make_masks()[:1])
+    by_size.update(detections, targets)
+    assert {size: by_size.compute()[f"ap50_{size}"] for size in ("small", "medium")} == pytest.approx(
+        {"small": 1, "medium": 1}
+    )
 
 
 def test_objects_are_drawn_and_summarized() -> None:

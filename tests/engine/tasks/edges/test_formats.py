@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from engine.data.splits import RecognizedDataset
 from engine.tasks.edges import inspection
 from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges, thin_lines
 from engine.tasks.edges.formats import FORMAT, EdgeSplit
+from engine.tasks.edges.samples import EdgesOfMasks
 from engine.tasks.registry import TASKS
 from tests.support.dataset_formats import edges as edges_writer
 from tests.support.dataset_formats.pixels import save_mask
@@ -216,6 +218,11 @@ def test_thinning_preserves_connectivity(seed: int) -> None:
     np.testing.assert_array_equal(thin_lines(thin), thin)
 
 
+def test_thinning_continues_until_nothing_changes() -> None:
+    plane = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 1]])
+    assert thin_lines(plane).astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
+
+
 def test_edge_images_have_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
@@ -244,6 +251,7 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     folder = make_edged(tmp_path / "png", {"train": 4, "val": 2})
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
+    Image.fromarray(np.zeros((32, 32), np.uint16)).save(folder / "edges/train/002.png")
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     with pytest.raises(
         UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
@@ -252,7 +260,7 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadableImage, match=r"001\.png"):
         load_planes(splits.train, 1)
     report = inspect_folder(folder)
-    assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
+    assert [each.path for each in report.unreadable] == [f"images/train/00{number}.png" for number in range(3)]
     matlab = make_edged(tmp_path / "matlab", {"train": 2, "val": 2}, matlab=True)
     (matlab / "groundTruth/train/000.mat").write_bytes(b"nothing")
     assert [each.path for each in inspect_folder(matlab).unreadable] == ["images/train/000.png"]
@@ -326,6 +334,8 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
     share, bits = load_planes(of_lines.val, 1)[3:]
     np.testing.assert_array_equal(bits, lines)
     np.testing.assert_array_equal(share, lines * FULL)
+    masked: Any = TASKS["segmentation"].open_splits(Job.from_fields(task="segmentation", dataset=str(discs))).train
+    assert len({EdgesOfMasks(masked, classes).cache_key for classes in (2, 3)}) == 2
 
 
 def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:

@@ -249,7 +249,8 @@ def test_bdcn_stages_learn_residual_edges() -> None:
 
 @pytest.mark.parametrize("model_id", ["hed", "hed_encoder"])
 def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
-    model = TASK.build_model(job(model=model_id, image_size=64, freeze_epochs=100), 1, 3)
+    model = TASK.build_model(job(model=model_id, image_size=64, freeze_epochs=100), 1, 5)
+    assert model(torch.rand(1, 5, 64, 64)).shape[2:] == (64, 64)
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learning == {"head"}
 
