@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.checks.disk import model_file_sha256
 from engine.runs.consent import has_consent
 from gui.form.consent import PREVIEW_BYTES, ConsentBar
+from gui.sources.background import Background
 from tests.support.widgets import find_button, join_visible_texts
 
 AFTER = "import os\n"
@@ -40,6 +41,12 @@ def test_consent_to_a_changed_file_asks_again(model_file: Path, qtbot: QtBot) ->
         find_button(bar, "Allow this model file").click()
     assert agreed.args == [sha256]
     assert has_consent(str(model_file), sha256)
+    other = model_file.with_name("other.py")
+    other.write_text("pass\n")
+    find_button(bar, "Allow this model file").click()
+    bar.ask(str(other), model_file_sha256(str(other)), agreed=False)  # before the consent is saved
+    qtbot.waitUntil(lambda: not bar.findChildren(Background))
+    assert "other.py" in join_visible_texts(bar)
 
 
 def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:

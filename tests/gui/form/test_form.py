@@ -58,6 +58,8 @@ def test_valid_job_can_be_trained(filled: JobForm, images: Path, qtbot: QtBot) -
     with qtbot.waitSignal(filled.train_requested) as blocker:
         qtbot.mouseClick(filled.train, Qt.MouseButton.LeftButton)
     assert blocker.args == [Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28)]
+    with qtbot.assertNotEmitted(filled.train_requested):
+        filled.validate()
 
 
 def test_empty_form_asks_for_a_folder_without_an_error(form: JobForm, qtbot: QtBot) -> None:

@@ -55,8 +55,10 @@ def test_format_shows_what_was_recognized(folder_form: JobForm) -> None:
 
 def test_format_keeps_other_readings_after_a_choice(folder_form: JobForm) -> None:
     folder_form.set_report(UNCLEAR)
+    assert folder_form.card.readings.isVisible()
     folder_form.set_field("format", "coco")
     folder_form.set_report(UNCERTAIN)
+    assert not folder_form.card.readings.isVisible()
     assert list(list_offered(folder_form)) == ["", "coco", "imagefolder"]
     assert folder_form.field_value("format") == "coco"
 

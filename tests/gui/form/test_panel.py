@@ -256,10 +256,12 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
 
 
 def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
-    panel: JobPanel, run: RunFolder, tmp_path: Path
+    panel: JobPanel, run: RunFolder, tmp_path: Path, qtbot: QtBot
 ) -> None:
     panel.begin_prefill(make_prefill(run))
-    panel.set_dataset(str(tmp_path))
+    with qtbot.waitSignal(panel.devices_requested) as requested:
+        panel.set_dataset(str(tmp_path))
+    assert requested.args == [("cpu",)]
     assert panel.form is panel.job_form
     assert panel.form.field_value("dataset") == str(tmp_path)
     assert panel.form.field_value("epochs") == 3
@@ -274,7 +276,9 @@ def test_report_is_shared_by_forms_with_the_same_folder(job_panel: JobPanel, ima
         (Job.from_fields(dataset=str(images), seed=3), None),
         (Job.from_fields(dataset=str(images), epochs=9), REPORT),
     ):
-        job_panel.begin_prefill(Prefill(text="A fork", job=job))
+        with qtbot.waitSignal(job_panel.folder_chosen) as chosen:
+            job_panel.begin_prefill(Prefill(text="A fork", job=job))
+        assert chosen.args == [None]  # cancels the inspection for the other form
         assert job_panel.form.report is report
         job_panel.end_prefill()
         assert job_panel.form.report is REPORT

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, Failed, Restarting, RunFinished, Validation, Warned
@@ -223,6 +223,7 @@ def test_curve_options_open_by_keyboard(show: Open, qtbot: QtBot) -> None:
     qtbot.keyClick(header.options, Qt.Key.Key_Space)
     assert header.controls.isVisible()
     popup = header.controls.window()
+    assert QApplication.activePopupWidget() is popup  # a click elsewhere closes it
     right = popup.mapToGlobal(popup.rect().topRight()).x()
     assert right == pytest.approx(header.options.mapToGlobal(header.options.rect().topRight()).x(), abs=2)
     popup.findChild(PlotList).item(0).setCheckState(Qt.CheckState.Unchecked)
