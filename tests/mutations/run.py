@@ -6,11 +6,8 @@ function that `draw.py` has drawn, runs the daily tests related to the changed f
 names, then the folders that mirror theirs, then the test files that mention the changed modules, if they are few, and
 with ``--complete`` the entire daily suite. A test that also fails without the fault does not count.
 
-With ``--coverage FILE``, fewer tests detect more faults: after the test files with the same names, only tests run that
-executed the changed lines. FILE is the coverage data of the unchanged source. To record it, install the extra
-"mutations" and run::
-
-    pytest --cov=engine --cov=gui --cov-context=test --cov-report=
+With ``--recorded``, tests that executed the changed functions run after the test files with the same names, which detects
+more faults with fewer tests. `record.py` records them, best of all for the entire daily suite.
 
 The tests run in a fork of this process, which has imported the large libraries. The exit code is 1 if no test fails
 with a fault, or if a patch can't be applied.
@@ -19,6 +16,7 @@ with a fault, or if a patch can't be applied.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import re
@@ -27,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -34,13 +33,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
+RECORDED = ROOT / ".pytest_cache" / "recorded"
+"""Folder of the tests that `record.py` has recorded."""
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 LIBRARIES = ("numpy", "scipy.optimize", "PIL.Image", "torchvision", "msgspec", "psutil", "pyqtgraph", "PySide6.QtTest")
 """Libraries that most tests need. Their import takes seconds."""
 MOST_MENTIONS = 8
 """Maximum number of test files that may mention a module for these files to be run."""
 MOST_TESTS = 300
-"""Maximum number of tests that are run for a fault by its covered lines."""
+"""Maximum number of recorded tests that are run for a fault."""
 
 
 def main() -> int:
@@ -51,9 +52,9 @@ def main() -> int:
     parser.add_argument(
         "--complete", action="store_true", help="run the complete daily suite for faults not noticed before"
     )
-    parser.add_argument("--coverage", type=Path, help="coverage file whose contexts are the tests that ran each line")
+    parser.add_argument("--recorded", action="store_true", help="run the tests that record.py has recorded")
     options = parser.parse_args()
-    executed = ExecutedLines(options.coverage) if options.coverage else None
+    recorded = read_recorded_tests() if options.recorded else {}
     faults = list(find_patches(options.patches or [FAULTS]))
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
         tree = copy_tree(Path(folder))
@@ -65,7 +66,7 @@ def main() -> int:
         noticed = 0
         for fault in faults:
             start = time.monotonic()
-            verdict = try_fault(tree, fault, executed, complete=options.complete)
+            verdict = try_fault(tree, fault, recorded, complete=options.complete)
             if not read_declared_tests(fault):
                 verdict = reject_broken_test(tree, verdict)
             noticed += verdict.startswith("noticed")
@@ -94,35 +95,30 @@ def has_test(tree: Path, test: str) -> bool:
     return path.is_file() and (not function or f"def {function.partition('[')[0]}(" in path.read_text())
 
 
-class ExecutedLines:
-    """Coverage data that records which tests executed each line of the source tree."""
+def read_recorded_tests() -> dict[str, list[str]]:
+    """Return the tests that executed each function, those that execute the fewest functions first."""
+    tests: defaultdict[str, list[str]] = defaultdict(list)
+    counts: defaultdict[str, int] = defaultdict(int)
+    for path in RECORDED.glob("*.txt"):
+        for line in path.read_text().splitlines():
+            function, _, test = line.partition("\t")
+            tests[function].append(test)
+            counts[test] += 1
+    return {function: sorted(names, key=lambda name: (counts[name], name)) for function, names in tests.items()}
 
-    def __init__(self, path: Path) -> None:
-        # Only needed with --coverage.
-        from coverage import CoverageData
 
-        self._data = CoverageData(str(path))
-        self._data.read()
-        self._files = {self._relative(name): name for name in self._data.measured_files()}
-
-    @staticmethod
-    def _relative(name: str) -> Path:
-        """Return the path of a measured file relative to the source tree, which may have been in another folder."""
-        parts = Path(name).parts
-        return Path(*parts[max(parts.index(top) for top in ("engine", "gui") if top in parts) :])
-
-    def tests_of(self, patch: str) -> list[str]:
-        """Return the tests that executed the lines replaced by a patch. Tests in the folder of a changed file come first."""
-        tests: set[str] = set()
-        rooms: set[str] = set()
-        for path, lines in list_replaced_lines(patch):
-            rooms.add(str(Path("tests", *path.parts[:2])))
-            by_line = self._data.contexts_by_lineno(self._files[path]) if path in self._files else {}
-            contexts = {context for line in lines for context in by_line.get(line, ())}
-            # A context is "test|phase", in child processes "context of the process|test|phase".
-            names = {name for context in contexts for name in context.split("|") if "::" in name}
-            tests.update(name.removesuffix(" (call)").removesuffix(" (setup)") for name in names)
-        return sorted(tests, key=lambda test: (not test.startswith(tuple(rooms)), test))
+def find_recorded_tests(patch: str, recorded: dict[str, list[str]]) -> list[str]:
+    """Return the recorded tests of the functions that a patch changes. Tests in the folder of a changed file come first."""
+    tests: dict[str, None] = {}
+    rooms: set[str] = set()
+    for path, lines in list_replaced_lines(patch):
+        rooms.add(str(Path("tests", *path.parts[:2])))
+        for node in ast.walk(ast.parse((ROOT / path).read_bytes())):
+            if isinstance(node, ast.FunctionDef) and any(
+                node.lineno <= line <= (node.end_lineno or 0) for line in lines
+            ):
+                tests.update(dict.fromkeys(recorded.get(f"{path}:{node.lineno}", ())))
+    return sorted(tests, key=lambda test: not test.startswith(tuple(rooms)))
 
 
 def list_replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
@@ -141,11 +137,11 @@ def list_replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
         yield Path(name.strip()), removed
 
 
-def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, complete: bool) -> str:
+def try_fault(tree: Path, fault: Path, recorded: dict[str, list[str]], *, complete: bool) -> str:
     """Apply the patch `fault`, run tests until one fails, and restore the source tree.
 
     If the patch declares its tests, only these run. Otherwise, those that `find_related_tests` returns for the changed
-    files run, or only its first group and then tests that execute the changed lines according to `executed`. If
+    files run, or only its first group and then those of `recorded` that executed the changed functions. If
     `complete` is True, all tests follow. Returns "noticed by" and the failed test, or the reason why none failed.
     """
     applied = subprocess.run(
@@ -159,8 +155,7 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
         else:
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
             groups = find_related_tests(tree, changed)
-            recorded = executed.tests_of(fault.read_text()) if executed else []
-            if tests := [test for test in recorded if has_test(tree, test)]:
+            if tests := [test for test in find_recorded_tests(fault.read_text(), recorded) if has_test(tree, test)]:
                 groups = [*groups[:1], tests[:MOST_TESTS]]
             groups += [["-n", "3"]] if complete else []
         for group in groups:
