@@ -74,8 +74,11 @@ def list_column_texts(model: QAbstractItemModel, column: int) -> list[str]:
     return [model.index(row, column).data() for row in range(model.rowCount())]
 
 
-def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
-    """Send `viewport` a wheel event at position `place`. Positive `notches` turn the wheel away from the user."""
+def scroll(viewport: QWidget, place: QPointF, notches: int) -> bool:
+    """Send `viewport` a wheel event at position `place`, and return True if it or one of its parents accepts it.
+
+    Positive `notches` turn the wheel away from the user.
+    """
     event = QWheelEvent(
         place,
         QPointF(viewport.mapToGlobal(place.toPoint())),
@@ -87,3 +90,4 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
         False,
     )
     QApplication.sendEvent(viewport, event)
+    return event.isAccepted()

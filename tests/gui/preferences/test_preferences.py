@@ -127,6 +127,7 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows["theme"].editor.set_value("dark")
     assert theme.is_dark()
     assert [each.isChecked() for each in window.acts.schemes] == [False, False, True]
+    assert "system" in rows["theme"].reset.toolTip().lower()
     for _ in range(2):  # a chosen theme stays chosen
         window.acts.light_theme.trigger()
         assert [each.isChecked() for each in window.acts.schemes] == [False, True, False]
@@ -150,6 +151,7 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
         rows[key].reset.click()
         assert (dialog.focusWidget(), rows[key].label.objectName()) == (rows[key].editor.control, "")
         assert not rows[key].reset.isVisible()
+        assert rows[key].reset.sizePolicy().retainSizeWhenHidden(), "the row doesn't move"
         assert rows[key].problem_label.text() == ""
     assert not theme.is_dark()
     assert QApplication.font().pointSizeF() == pytest.approx(before)
@@ -191,7 +193,7 @@ def test_settings_are_checked_while_typing_and_reset_to_their_default(
     show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot
 ) -> None:
     row = show_widget(PreferencesDialog(preferences)).rows["text_percent"]
-    for typed, is_wrong in (("9", True), ("90", False)):
+    for typed, is_wrong in (("9", True), ("90.5", True), ("90", False)):
         row.editor.set_value(typed)
         assert bool(row.problem_label.text()) is is_wrong
     row.commit()

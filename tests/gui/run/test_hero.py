@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import CheckpointSaved, Failed, Restarting, RunFinished, Validation, Warned
+from engine.contract.events import CheckpointSaved, Failed, RunFinished, Validation, Warned
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
 from engine.contract.messages import Progress
 from engine.contract.nodes import FetchProgress, RunFile
@@ -404,14 +404,10 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
     ):
         header.notes.show_data(make_run_data(events))
         assert join_visible_texts(header.notes).splitlines() == lines
-    resumed = [list_run_events(job(), 8, None, execution=number) for number in (2, 3)]
-    restarts = [Restarting(cause="It hung. Wait.", step=step, attempt=1, max_attempts=3) for step in (3, 5)]
-    header.notes.show_data(make_run_data(list_run_events(job(), 8, None), restarts, *resumed))
-    resumes, restart, _warning = join_visible_texts(header.notes).splitlines()
-    assert resumes.startswith("Resumed 2 times, last at ")
-    assert restart == "Restarted 2 times, last at step 5: It hung"
+    resumed = list_run_events(job(), 8, None, execution=2)
+    header.notes.show_data(make_run_data(list_run_events(job(), 8, None), resumed))
     kinds = [label.objectName() for label in header.notes.findChildren(WrappingLabel) if label.isVisible()]
-    assert kinds == ["muted", "muted", "warning"]
+    assert kinds == ["muted", "warning"]
 
 
 def test_remote_bar_lists_and_fetches_files(

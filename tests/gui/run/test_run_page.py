@@ -92,7 +92,7 @@ def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
 def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
     page = show(write_run(80))
     unsmoothed = page.charts.loss.describe()
-    page.header.controls.smoothing.setValue(90)
+    page.header.controls.smoothing.setValue(100)
     assert page.charts.loss.describe() != unsmoothed
     page.header.controls.smoothing.setValue(0)
     assert page.charts.loss.describe() == unsmoothed

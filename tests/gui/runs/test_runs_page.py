@@ -419,6 +419,7 @@ def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> Non
         return page.model.mimeData([index, page.model.index(row, 1)])
 
     assert page.table.dragEnabled()
+    assert len(page.model.mimeData([page.model.index(row, 0) for row in range(3)]).urls()) == 3
     assert [url.toLocalFile() for url in make_drag_data(runs[0]).urls()] == [str(runs[0].path)]
     dataset = window.form.field_value("dataset")
     drop(window, make_drag_data(runs[0]))

@@ -177,6 +177,7 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     assert form.add.itemData(1, Qt.ItemDataRole.ToolTipRole) == FIELDS[form.add.itemData(1)].help
     form.vary("batch_size")
     form.dimensions["batch_size"].scale.set_value("list")
+    assert not form.dimensions["batch_size"].listed.isHidden()
     form.dimensions["batch_size"].listed.set_value("8, 16, ")
     form.rows["hours"].set_value(1.5)
     form.rows["against"].set_value("seconds")
@@ -196,7 +197,8 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     assert "lamb" not in search.space["optimizer"].values
     assert search.space["batch_size"] == Choices(values=(8, 16))
     assert [goal.measure for goal in search.goals] == ["top1", "seconds"]
-    assert (search.budget.trials, search.budget.hours) == (20, 1.5)
+    assert (search.budget.trials, search.budget.hours, search.confirm) == (20, 1.5, 0)
+    assert all(map(form.isAncestorOf, form.rows.values()))
     assert search.devices == ("cpu", "cpu")
 
 
@@ -231,6 +233,7 @@ def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtB
     labels = [row.problem_label for row in form.dimensions.values()]
     labels += [form.rows[name].problem_label for name in ("goal", "hours", "confirm", "devices_per_trial", "name")]
     assert all(label.text() for label in labels)
+    assert "too few for a trial" in form.devices.text()
     assert (form.start.ready, form.save.ready) == (False, False)
     form.set_job(None, [Problem("epochs", "no", "fix"), Problem("model", "so", "fix", "warning")], (), {}, None)
     assert [problem.field for problem in wait_for_validation(form, qtbot).problems] == ["epochs"]

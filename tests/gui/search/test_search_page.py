@@ -44,6 +44,9 @@ def show_search(page: SearchPage, qtbot: QtBot, name: str) -> SearchPage:
 
 
 def test_search_page_without_searches_leads_to_form(page: SearchPage, qtbot: QtBot) -> None:
+    assert page.stack.currentIndex() == LIST
+    page.show_list()
+    assert page.stack.currentIndex() == LIST, "the searches haven't been read"
     with qtbot.waitSignal(page.source.listed):
         page.show()
     page.show_list()
@@ -95,6 +98,10 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     show_search(page, qtbot, "kept").view.change.trigger()
     assert (page.stack.currentIndex(), page.title.text()) == (FORM, "Change kept")
     assert page.form.rows["trials"].isAncestorOf(page.focusWidget())
+    kept.save_state(structs.replace(kept.state(), cause=""))
+    with qtbot.waitSignal(page.source.listed):
+        page.source.refresh()
+    assert page.stack.currentIndex() == FORM
     page.show_search("both")
     assert page.view.data is None
     page.leave.trigger()
@@ -189,6 +196,8 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     assert scores == sorted(scores, reverse=True)
     assert [view.model.rows[row].number for row in view.table.selected_rows()] == [selected]
     assert "of 35 trials · 2 running" in view.progress_text.text()
+    view.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+    assert [trial.number for trial in view.model.rows] == list(range(15))
 
 
 def test_search_plots_are_described(page: SearchPage, qtbot: QtBot) -> None:
@@ -202,6 +211,8 @@ def test_search_plots_are_described(page: SearchPage, qtbot: QtBot) -> None:
     for field, is_contoured in (("optimizer", False), ("momentum", True)):
         plots.fields.x.setCurrentIndex(list(SPACE).index(field))
         assert plots.fields.items["contour"].isVisible() == is_contoured
+    plots.fields.y.setCurrentIndex(list(SPACE).index("optimizer"))
+    assert not plots.fields.items["contour"].isVisible()
 
 
 def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: QtBot) -> None:

@@ -11,7 +11,8 @@ import pyqtgraph as pg
 import pytest
 from msgspec import structs
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtGui import QImage, QPainter
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.search import Choices, Goal, Range, SearchState, Status, TrialRow
@@ -123,6 +124,8 @@ def test_curves_by_epoch() -> None:
     assert not plot.items["best"].isVisible()
     plot.show_data(ONE)
     assert plot.items["best"].isVisible()
+    for trial in TRIALS[1:3]:  # without other or pruned ones
+        show_trials(TrialCurves("c"), make_data(LOSS, trials=[trial], best=None))
 
 
 @pytest.mark.usefixtures("styled")
@@ -165,19 +168,24 @@ def test_pareto_front_by_second_goal() -> None:
 
 
 @pytest.mark.usefixtures("styled")
-def test_importance_of_fields_in_percent() -> None:
+def test_importance_of_fields_in_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     plot = show_trials(ImportancePlot("i"), ONE)
     assert (plot.items["bars"].opts["y"].tolist(), plot.items["bars"].opts["width"]) == ([1, 0], [75, 25])
     texts = {
         key: (item.toPlainText(), item.pos().x()) for key, item in plot.items.items() if isinstance(item, pg.TextItem)
     }
     assert texts == {1: ("75%", 75), 0: ("25%", 25)}
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
+    plot.recolor()
+    assert {plot.items[key].color.name() for key in texts} == {theme.DARK.text}
 
 
 @pytest.mark.usefixtures("styled")
 def test_parallel_coordinates_from_bad_to_best() -> None:
     plot = show_trials(ParallelCoordinatesPlot("p"), ONE)
     goals = [read_curve(plot, ("band", band))[1][2] for band in range(5)]  # type: ignore[arg-type]
+    lightness = [plot.items["band", band].opts["pen"].color().lightness() for band in range(5)]
+    assert lightness[0] > lightness[4] > pg.mkColor(theme.LIGHT.accent).lightness()
     assert goals == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.0])
     assert read_curve(plot, "best")[1][:3] == pytest.approx([0.25, 0.5, 0.2])
     texts = {key: item.toPlainText() for key, item in plot.items.items() if isinstance(item, pg.TextItem)}
@@ -200,6 +208,11 @@ def test_two_fields_keep_their_choice() -> None:
     assert np.ravel(plot.selection.getData()).tolist() == pytest.approx([-3.25, 1])
     plot.show_data(ONE)
     assert (plot.x.currentData(), plot.y.currentData()) == ("learning_rate", "optimizer")
+    image = QImage(9, 9, QImage.Format.Format_RGB32)
+    painter = QPainter(image)
+    texts = [text for _rect, _flags, text in plot.getAxis("bottom").generateDrawSpecs(painter)[2]]
+    painter.end()
+    assert {"0.001", "0.01"} <= set(texts)
     assert plot.getViewBox().state["targetRange"] == [pytest.approx([-4.09, -0.91]), pytest.approx([-0.5, 2.5])]
 
 
@@ -224,6 +237,8 @@ def test_contours_average_the_results_near_trials() -> None:
     )
     assert distances[0] > distances[1], "better results are closer to the accent color"
     assert contour.mapRectToParent(contour.boundingRect()) == QRectF(0.5, 0.25, 0.4, 0.5)
+    painted = contour.getPixmap().toImage()
+    assert [painted.pixelColor(40, y).alpha() > 0 for y in (8, 75)] == [True, False]
     plot.y.setCurrentIndex(plot.x.currentIndex())
     assert not contour.isVisible()
     plot.y.setCurrentIndex(1 - plot.x.currentIndex())
@@ -251,6 +266,9 @@ def test_plots_fill_their_columns(show_widget: ShowWidget, qtbot: QtBot) -> None
         qtbot.waitUntil(lambda: not panel.pending)
         assert [each for each in panel.plots if not each.isVisible()] == hidden
     assert panel.pareto.title in [label.text() for label in panel.findChildren(QLabel)]
+    for plot in panel.plots:
+        with qtbot.waitSignal(panel.picked):
+            plot.picked.emit(13)
     for width, columns in ((300, 1), (700, 2), (1100, 3), (700, 2)):
         panel.resize(width, 900)
         visible = [plot.parentWidget() for plot in panel.plots if plot.isVisible()]
@@ -278,7 +296,11 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
         ["18", "Running", "0.7000", "10 s", "–", "0.01", "SGD", "1 / 4", "50 s"],
         ["21", "Waiting", "–", "–", "–", "0.0562", "AdamW", "0 / 3", "0 s"],
     ]
-    assert [bool(model.index(row, 1).data(Qt.ItemDataRole.FontRole)) for row in range(6)] == [1, 0, 1, 0, 1, 0]
+    fonts = [model.index(row, 1).data(Qt.ItemDataRole.FontRole) for row in range(6)]
+    assert [font is not None and font.bold() for font in fonts] == [1, 0, 1, 0, 1, 0]
+    view.table.setColumnWidth(0, 200)
+    view.show_data(TWO)
+    assert view.table.columnWidth(0) == 200
     tips = [model.index(row, column).data(Qt.ItemDataRole.ToolTipRole) for row, column in ((1, 4), (3, 4), (3, 0))]
     assert tips[0].startswith("0.7000, 0.8000 and 0.6000 with 3 other seeds; standard deviation 0.1000")
     assert "standard deviation" not in (tips[1] or "")
@@ -319,6 +341,8 @@ def test_actions_and_notice_fit_the_status(
     assert view.notice.isHidden() == (severity is None)
     spoken = [label.accessibleName() for label in view.notice.findChildren(QLabel)]
     assert severity is None or severity in spoken
+    buttons = {each.text(): each.isHidden() for each in view.findChildren(QPushButton)}
+    assert [buttons["Pause"], buttons["Continue"]] == ["pause" not in ready, "resume" not in ready]
     assert (view.progress.value(), view.progress.maximum()) == (4, 40)
     counts = "1 running, 1 waiting, 1 pruned, 1 failed"
     assert all(text in view.progress_text.text() for text in ("4 of 35 trials", counts, "1:00"))
@@ -336,11 +360,17 @@ def test_best_trial_is_described_with_all_goals(view: SearchView, qtbot: QtBot) 
     assert (view.train.ready, view.open_best.ready) == (True, True)
     view.show_data(replace(data, search=structs.replace(data.search, best_epochs=77)))
     view.train.trigger()
+    view.question.no.click()
+    assert view.question.isHidden()
+    view.train.trigger()
     assert "77" in view.question.text()
     view.table.select([0, 1])
     assert (view.open.ready, view.compare.ready) == (False, True)
+    assert view.compare.toolTip().startswith("Compare")
     view.plots.picked.emit(15)
     assert [view.model.rows[row].number for row in view.table.selected_rows()] == [15]
     assert (view.open.ready, view.compare.ready) == (True, False)
     view.clear()
     assert (view.question.isHidden(), view.table.selected_rows()) == (True, [])
+    view.show_data(make_data(LOSS, best=None, front=()))
+    assert view.best.isHidden()

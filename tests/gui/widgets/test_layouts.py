@@ -24,7 +24,7 @@ from gui.widgets.column_model import (
     style_number_table,
 )
 from gui.widgets.labels import ElidedLabel, ProblemLabel, RichLabel, Span, WrappingLabel
-from gui.widgets.layouts import FlowLayout, FrontStack, PageScroll, lay_out_page, resize_with_text, vbox
+from gui.widgets.layouts import FlowLayout, FrontStack, PageScroll, create_tab_bar, lay_out_page, resize_with_text, vbox
 from gui.widgets.row_model import Column
 from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget
@@ -67,6 +67,7 @@ def test_flow_layout_breaks_rows_and_ignores_hidden_widgets(show_widget: ShowWid
 
 def test_boxes_have_stretch_factors_and_alignments(styled: QApplication, qtbot: QtBot) -> None:
     page, back, title, subtitle = QWidget(), QPushButton(), QLabel(), QLabel()
+    assert not create_tab_bar("Tabs", ["One"]).expanding()
     qtbot.addWidget(page)
     column = vbox(1, (title, 2), (subtitle, 3, Qt.AlignmentFlag.AlignRight), (vbox(), 4))
     assert [column.stretch(index) for index in range(4)] == [1, 2, 3, 4]
@@ -144,6 +145,7 @@ def test_number_table_sorts_unknown_last_and_draws_bars(show_widget: ShowWidget)
     rows.setSourceModel(model)
     table.setModel(rows)
     style_number_table(table)
+    assert table.isSortingEnabled()
     for order, values in ((Qt.SortOrder.DescendingOrder, [2.0, 0.5]), (Qt.SortOrder.AscendingOrder, [0.5, 2.0])):
         table.sortByColumn(0, order)
         assert [rows.index(row, 0).data(VALUE) for row in range(2)] == values

@@ -15,9 +15,19 @@ from engine.contract.images import LegendEntry
 from engine.contract.job import FIELDS
 from engine.system import paths
 from engine.system.plain_text import MAX_SHOWN_CHARS
+from gui.style import icons
 from gui.widgets import file_dialogs
 from gui.widgets.banner import Banner, QuestionBar
-from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, ListEditor, TextEditor, fill_combo_box
+from gui.widgets.editors import (
+    ChoiceEditor,
+    Editor,
+    FloatEditor,
+    IntEditor,
+    ListEditor,
+    PathEditor,
+    TextEditor,
+    fill_combo_box,
+)
 from gui.widgets.labels import WrappingLabel, insert_break_points
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
@@ -39,7 +49,7 @@ def test_wheel_changes_only_a_focused_editor(
     for target, focused in ((other, other), (editor, editor.control)):
         target.setFocus()
         qtbot.waitUntil(focused.hasFocus)
-        scroll(editor.control, QPointF(5, 5), -1)
+        assert scroll(editor.control, QPointF(5, 5), -1) == (target is editor)
         assert (editor.value() != before) == (target is editor)
 
 
@@ -106,6 +116,8 @@ def test_choices_keep_or_reset_the_selection_and_mark_the_others(styled: QApplic
     fill_combo_box(editor.box, [("One", 1), ("Two", 2)], 2)
     fill_combo_box(editor.box, [("Zero", 0), ("One", 1), ("Two", 2)], editor.box.currentData())
     assert editor.box.currentText() == "Two"
+    fill_combo_box(editor.box, [("Zero", 0), ("One", 1)], 2)
+    assert editor.box.currentText() == "Zero"
 
 
 def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:
@@ -134,7 +146,7 @@ def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
     qtbot.addWidget(banner)
     banner.show_message("Done.", "ok")
     cross = banner.findChild(QToolButton)
-    assert cross.accessibleName() == "Dismiss the message"
+    assert (cross.accessibleName(), cross.icon().isNull()) == ("Dismiss the message", False)
     with qtbot.waitSignal(banner.closed):
         cross.click()
     assert banner.isHidden()
@@ -258,6 +270,17 @@ def test_legend_ignores_unknown_indices(legend: Legend) -> None:
     legend.show_legend(FEW, [1, 7, -1])
     assert legend.isVisible()
     assert legend.accessibleDescription() == "In the images: car"
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_path_editor_browses_from_its_path(show_widget: ShowWidget, tmp_path: Path, is_folder: bool) -> None:
+    editor = show_widget(PathEditor("data", folder=is_folder))
+    icon = icons.icon("folder" if is_folder else "file", "muted")
+    assert editor.browse.icon().pixmap(16, 16).toImage() == icon.pixmap(16, 16).toImage()
+    editor.set_value(str(tmp_path))
+    dialog = editor.open_browser()
+    assert dialog.directory().path() == str(tmp_path)
+    dialog.close()
 
 
 def test_file_dialog_starts_in_the_users_folders(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QEvent, QModelIndex, QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QApplication, QFileDialog, QSplitter, QToolTip
+from PySide6.QtWidgets import QApplication, QFileDialog, QSplitter, QToolButton, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
@@ -311,6 +311,7 @@ def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path)
 
 def test_save_menu_offers_metrics_and_matrix(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(make_class_data(), is_active=False)
+    assert view.content.save.popupMode() == QToolButton.ToolButtonPopupMode.InstantPopup
     first_cells = []
     for number, action in enumerate(view.content.save.menu().actions()):
         action.trigger()

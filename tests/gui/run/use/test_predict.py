@@ -31,7 +31,8 @@ def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbo
     for action, names in ((form.add_files, ["b.png", "c.png"]), (form.add_folder, ["d.png"])):
         action.trigger()
         (dialog,) = form.findChildren(QFileDialog)
-        assert (dialog.fileMode() == QFileDialog.FileMode.Directory) is (action is form.add_folder)
+        mode = QFileDialog.FileMode.ExistingFiles if action is form.add_files else QFileDialog.FileMode.Directory
+        assert (dialog.fileMode(), dialog.directory().path()) == (mode, str(Path.home()))
         (dialog.filesSelected if len(names) > 1 else dialog.fileSelected).emit(names if len(names) > 1 else names[0])
         dialog.close()
         qtbot.waitUntil(lambda: not form.findChildren(QFileDialog))

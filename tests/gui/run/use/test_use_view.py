@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
@@ -176,6 +176,8 @@ def test_prediction_refusal_keeps_form(view: UseView, trained: TrainedRun, tmp_p
     view.predict.child.refused.emit((Problem("out", f"{tmp_path / 'out'} is not empty.", "Choose another folder."),))
     assert view.predict.currentIndex() == FAILURE
     assert str(tmp_path / "out") in view.predict.failure.text()
+    places = [widget.mapTo(view, QPoint()).y() for widget in (view.predict.failure, view.predict.retry)]
+    assert places == sorted(places)
     qtbot.mouseClick(view.predict.retry, Qt.MouseButton.LeftButton)
     assert view.predict.currentIndex() == FORM
     assert view.predict_form.out.value() == str(tmp_path / "out")

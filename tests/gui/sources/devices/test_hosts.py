@@ -128,7 +128,7 @@ def test_hosts_report_and_recover_broken_connection(
     ssh.recovers("ws2")
     qtbot.waitUntil(lambda: hosts.errors == {})
     assert errors[-1] == ("ws2", "")
-    assert "in 0.5 s" in errors[0][1]
+    assert errors[0][1] == "The sampler on ws2 has exited. Retrying in 0.5 s."
     assert "in 1 s" in errors[1][1]
 
 

@@ -54,6 +54,11 @@ def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
         with qtbot.waitSignal(sampler.snapshot) as received:
             sampler.start()
         assert len(received.args[0].cpu.core_load_percent) == psutil.cpu_count()
+    (silence,) = (timer for timer in sampler.findChildren(QTimer) if timer.interval() == 10_000)
+    silence.stop()
+    with qtbot.waitSignal(sampler.snapshot):
+        pass
+    assert silence.isActive(), "each snapshot starts it again"
     pid = sampler.pid
     for _ in range(2):
         sampler.stop()
@@ -153,11 +158,16 @@ def test_sampler_restarts_after_silence(
     errors: list[str] = []
     sampler.error_changed.connect(errors.append)
     sampler.start()
-    first = sampler.pid
-    qtbot.waitUntil(lambda: sampler.pid not in (None, first))
-    assert errors[:2] == [
+    qtbot.waitUntil(lambda: len(errors) == 2)
+    (silence,) = (timer for timer in sampler.findChildren(QTimer) if timer.interval() == 300)
+    silence.setInterval(60_000)
+    qtbot.waitUntil(lambda: sampler.pid is not None)
+    os.kill(sampler.pid, signal.SIGKILL)
+    qtbot.waitUntil(lambda: len(errors) == 3)
+    assert errors == [
         "The device sampler has stopped responding and is being restarted.",
         "The device sampler has stopped responding. Retrying in 0.5 s.",
+        "The device sampler has exited. Retrying in 1 s.",
     ]
 
 
@@ -211,3 +221,7 @@ def test_sampler_explains_exit(
     with qtbot.waitSignal(sampler.error_changed) as received:
         sampler.start()
     assert error in received.args[0]
+    timers = sampler.findChildren(QTimer)
+    assert {timer.interval() for timer in timers} == {500, 10_000}
+    sampler.stop()
+    assert not any(timer.isActive() for timer in timers)
