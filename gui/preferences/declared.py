@@ -58,11 +58,14 @@ class Setting:
         """Return the problem with `value` and its remedy, or "" if `value` is valid."""
         if self.kind in ("number", "whole"):
             is_valid = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
-            if is_valid:
+            if is_valid and (self.kind == "number" or value == int(value)):
                 return ""
-            return tr("Enter a number from {minimum} to {maximum}.").format(
-                minimum=significant(self.minimum), maximum=significant(self.maximum)
+            text = (
+                tr("Enter a number from {minimum} to {maximum}.")
+                if self.kind == "number"
+                else tr("Enter a whole number from {minimum} to {maximum}.")
             )
+            return text.format(minimum=significant(self.minimum), maximum=significant(self.maximum))
         if self.kind == "choice":
             return "" if value in self.titled_choices() else tr("Choose an option from the list.")
         return self.check(value) if self.check is not None and isinstance(value, str) else ""

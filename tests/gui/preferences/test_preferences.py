@@ -144,7 +144,7 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     assert window.workspace.monitor.bar.compact.isChecked()
     rows["text_percent"].editor.set_value("huge")
     rows["text_percent"].commit()
-    assert rows["text_percent"].problem_label.text() == "Enter a number from 70 to 200."
+    assert rows["text_percent"].problem_label.text() == "Enter a whole number from 70 to 200."
     assert window.commands.preferences.value("text_percent") == 150
     for key in ("theme", "text_percent", "memory_unit", "monitor_compact"):
         assert (rows[key].reset.isVisible(), rows[key].label.objectName()) == (True, "heading")
