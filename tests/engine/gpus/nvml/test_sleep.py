@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile, make_instance_profile, uuid_of
 
 READER = """
-import sys
+import json, sys
 from pathlib import Path
 from engine.gpus import reader
-from engine.gpus.nvml import driver_files
+from engine.gpus.nvml import driver_files, nvml_reader
+nvml_reader.READ_INTERVALS_S |= json.loads(sys.argv[6])
 driver_files.SYSFS_PCI, driver_files.DRIVER_GPUS, driver_files.IDLE_PAUSE_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
 reader.main()
 """
@@ -33,11 +35,13 @@ Read = Callable[[Callable[[NvmlReading], bool]], NvmlReading]
 class Laptop:
     """Machine with one GPU, whose power state a test sets with `set_status`.
 
-    An idle GPU isn't read for `rest_s` seconds, so that it can fall asleep.
+    An idle GPU isn't read for `rest_s` seconds, so that it can fall asleep. `intervals_s` are other times between the
+    readings of some groups of quantities.
     """
 
     def __init__(self, folder: Path) -> None:
         self.rest_s = 3600.0
+        self.intervals_s: dict[str, float] = {}
         self.profile: dict[str, object] = {}
         self.pci, self.driver = folder / "pci", folder / "driver"
         self.requests: IO[bytes] | None = None  # input of the process that reads NVML
@@ -81,7 +85,7 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
             readers.append(
                 subprocess.Popen(
                     [sys.executable, "-c", READER, "0.05", "60", str(laptop.pci), str(laptop.driver),
-                     str(laptop.rest_s)],
+                     str(laptop.rest_s), json.dumps(laptop.intervals_s)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT,
                 )
             )  # fmt: skip
@@ -202,6 +206,7 @@ def test_busy_or_desktop_gpu_is_always_read(
     laptop: Laptop, read: Read, tmp_path: Path, runtime_d3: str, profile: dict[str, object]
 ) -> None:
     laptop.profile = profile
+    laptop.intervals_s = {"processes": 0.0}
     laptop.set_runtime_d3(runtime_d3)
     laptop.set_status("active")
     for _ in range(3):
@@ -209,4 +214,6 @@ def test_busy_or_desktop_gpu_is_always_read(
     (tmp_path / "calls").write_text("")
     for _ in range(5):
         read(is_awake)
-    assert (tmp_path / "calls").read_text().count(" utilization\n") >= 4
+    calls = (tmp_path / "calls").read_text()
+    assert calls.count(" utilization\n") >= 4
+    assert calls.count(" processes\n") >= 3 * 4  # of three kinds

@@ -67,7 +67,11 @@ def test_metrics_are_compared_on_the_same_samples(tmp_path: Path, monkeypatch: p
     dataset = str(make_edged(tmp_path, {"train": 1, "val": 5}))
     fields = {"dataset": dataset, "image_size": 32, "model": "hed_bn"}
     model = make_trained_model("edge_detection", _Maps(), size=32, **fields)
-    val, reported = model.task.open_splits(model.job).val, list[float]()
+    samples, reported = load_samples(model), list[float]()
+    val = samples.val
+    assert val is not None
+    assert samples.train is not None
+    assert (samples.kind, len(samples.inputs), len(val), len(samples.train)) == ("validation", 3, 5, 1)
     export = export_of(model.module)
     same = compare_metrics(model, export, lambda batch: batch[:, :1] - 0.5, val, reported.append)
     other = compare_metrics(model, export, lambda batch: batch[:, :1] * 0 + 5, val, reported.append)

@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -161,7 +162,7 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     of = replace(shared, run=RunFolder(tmp_path / "run"))
     target = tmp_path / "model.zip"
     result = convert_run(of, target, "onnx", "safetensors", packed=True, int8=True)
-    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+    assert sorted(os.listdir(tmp_path)) == ["model.zip", "run"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with zipfile.ZipFile(target) as archive:
         assert {entry.external_attr >> 16 & 0o777 for entry in archive.infolist()} == {0o600}
@@ -173,6 +174,7 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     for each in result.files:
         assert hashlib.sha256((folder / each.name).read_bytes()).hexdigest() == each.sha256
     (export,) = (of.run.path / "exports").iterdir()
+    assert re.fullmatch(r"\d{8}-\d{6}-model", export.name)
     assert stat.S_IMODE((export / CONVERTED_FILE).stat().st_mode) == 0o600
     assert read_converted(export / CONVERTED_FILE) == read_converted(folder / CONVERTED_FILE) == result
 
@@ -347,6 +349,7 @@ def test_failed_quantization_is_a_warning(
     assert [each.name for each in result.compared] == ["model.onnx"]
     assert sorted(os.listdir(tmp_path / "out")) == sorted([CONVERTED_FILE, "README.md", "model.onnx", "predict.py"])
     assert not any("int8" in each.command for each in result.next_commands)
+    assert abs(time.time() - result.created_at) < 600
 
 
 def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +372,18 @@ def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path, m
             write_int8(tmp_path / "int8.onnx", tmp_path / "model.onnx", model, export, samples)
         assert raised.value.problem.field == "int8"
         assert os.listdir(tmp_path) == ["model.onnx"]
-    opened = OnnxSession(tmp_path / "model.onnx")
+    threads: list[int] = []
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, path: str, sess_options: onnxruntime.SessionOptions, **given: Any) -> None:
+            threads.append(sess_options.intra_op_num_threads)
+            super().__init__(path, sess_options, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(onnxruntime, "InferenceSession", Session)
+        patched.setattr(torch, "get_num_threads", lambda: 2)
+        opened = OnnxSession(tmp_path / "model.onnx")
+    assert threads == [2]
     assert opened(torch.tensor([[1.0, 2]])).tolist() == [[3, 3]]
     assert opened.runtime == f"onnxruntime {onnxruntime.__version__}"
     with pytest.raises(CannotConvert, match=r"can't be run on \[1, 3\] in onnxruntime: "):

@@ -11,11 +11,13 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from engine.contract.inference.conversion import TOLERANCE, Difference
+from engine.contract.inference.conversion import TOLERANCE, Difference, OnnxOptions
 from engine.contract.job import Job
 from engine.inference.conversion.comparison import compare_detections, get_max_detections, is_equivalent
+from engine.inference.conversion.exportable import prepare_for_export
 from engine.inference.conversion.failure import suppress_output
 from engine.tasks.registry import TASKS
+from tests.support.plain_models import make_trained_model
 
 
 @torch.no_grad()
@@ -47,15 +49,15 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
             values.fill_(-2.0)
 
 
-def create_detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
+def create_detector(task: str, name: str, size: int, channels: int = 3) -> tuple[Any, torch.Tensor]:
     """Return an untrained detector for three classes whose scores differ, and three random images of `size` pixels.
 
-    `name` is a model of the task `task`.
+    `name` is a model of the task `task`. `channels` is the number of channels of the images.
     """
     torch.manual_seed(0)
     job = Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size)
-    model = TASKS[task].build_model(job, 3, 3).eval()
-    images = torch.randn(3, 3, size, size)
+    model = TASKS[task].build_model(job, 3, channels).eval()
+    images = torch.randn(3, channels, size, size)
     spread_scores(model, images)
     return model, images
 
@@ -98,14 +100,14 @@ def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("name", "size"), [("maskrcnn", 64), ("retinanet", 64), ("fcos", 64), ("ssdlite320_mobilenet_v3_large", 128)]
+    ("name", "size", "channels"),
+    [("maskrcnn", 64, 3), ("retinanet", 64, 3), ("fcos", 64, 1), ("ssdlite320_mobilenet_v3_large", 128, 3)],
 )
-def test_static_detector_matches_the_model(name: str, size: int) -> None:
-    from engine.inference.conversion.static_detectors import create_static_detector
-
-    model, images = create_detector("instance_segmentation" if name == "maskrcnn" else "detection", name, size)
-    static = create_static_detector(model, 3, size)
-    assert static is not None
+def test_static_detector_matches_the_model(name: str, size: int, channels: int) -> None:
+    task = "instance_segmentation" if name == "maskrcnn" else "detection"
+    model, images = create_detector(task, name, size, channels)
+    trained = make_trained_model(task, model, channels=channels, size=size)
+    static = prepare_for_export(trained, OnnxOptions(preprocessing=False)).module
     if size == 128:
         model.score_thresh = 0.5
     expected = model(images[:2])
@@ -115,7 +117,6 @@ def test_static_detector_matches_the_model(name: str, size: int) -> None:
     compared = compare_detections(expected, static(images[:2]), size)
     assert compared.difference < 1e-4
     assert compared.unmatched <= 2  # rounding
-    assert create_static_detector(torch.nn.Identity(), 3, size) is None
 
 
 @pytest.mark.long

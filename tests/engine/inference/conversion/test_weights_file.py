@@ -56,6 +56,15 @@ def test_library_loads_written_weights(
     torch.testing.assert_close(names["model"](inputs), module(inputs))
 
 
+def test_weights_of_an_unknown_model_have_no_library(tmp_path: Path) -> None:
+    module = nn.Linear(3, 2)
+    module.config = {}  # type: ignore[assignment]
+    library, problem = write_weights(tmp_path, make_trained_model("classification", module, model="mnist_cnn"))
+    assert library is None
+    assert problem is not None
+    assert problem.message.startswith("No other library builds mnist_cnn")
+
+
 def test_library_runner_selects_the_map_in_evaluation(tmp_path: Path) -> None:
     class Segmenter(nn.Module):
         def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -108,13 +117,13 @@ def test_write_example_stores_samples_as_the_model_takes_them(
     name: str, shape: tuple[int, ...], stored: tuple[int, ...], expected: str, tmp_path: Path
 ) -> None:
     samples = ComparisonSamples("validation", torch.randint(0, 256, (2, *shape), dtype=torch.uint8), Mock())
-    export = Exportable(nn.Identity(), name, "outputs", {}, Tensor.contiguous)
+    export = Exportable(nn.Identity(), name, "outputs", {}, lambda inputs: 255 - inputs)
     model = make_trained_model("classification", nn.Identity(), channels=shape[2])
     file = write_example(tmp_path, model, samples, export)
     assert file == tmp_path / expected
     values = np.load(file) if file.suffix == ".npy" else np.asarray(Image.open(file))
     assert values.shape == stored
-    assert values.tobytes() == samples.inputs[0].numpy().tobytes()
+    assert values.tobytes() == (255 - samples.inputs[0].numpy()).tobytes()
     assert write_example(tmp_path, model, ComparisonSamples("random", samples.inputs), export) is None
 
 
