@@ -101,6 +101,8 @@ def send_batches() -> list[list[list[float]]]:
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device), columns=1) for _ in range(2)]
+    arrays = [array for slot in slots for array in (slot.pixels, slot.numbers, slot.random)]
+    assert all(torch.from_numpy(array).is_pinned() for array in arrays)  # otherwise, copies would block
     free, sent = threading.Semaphore(2), threading.Semaphore(0)
 
     def read() -> None:

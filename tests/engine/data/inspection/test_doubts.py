@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +13,7 @@ from PIL import Image
 from engine.contract.problems import Problem
 from engine.data.files import Files, Listing
 from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import InstanceSplit, Outlines
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import NAMED, find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
@@ -130,6 +132,10 @@ def test_examples_of_spellings_contain_the_class(tmp_path: Path) -> None:
     labeled = RecognizedDataset("", ("cat", "Cat", "dog"), train=LabelSplit([*map(str, files)], is_cat), val=val)
     (problem,) = find_doubts(labeled, str(tmp_path), Contents())
     assert "“cat” (2.png) and “Cat” (val.png)" in problem.message
+    outlines = [Outlines([(label, msgspec.Raw(b"[]"), False)], None) for label in (2, 1, 0, 0, 1)]
+    outlined = RecognizedDataset("", ("cat", "Cat", "dog"), train=InstanceSplit([*map(str, files)], outlines))
+    (problem,) = find_doubts(outlined, str(tmp_path), Contents())
+    assert "“cat” (2.png) and “Cat” (1.png)" in problem.message
 
 
 SPELLINGS = {
