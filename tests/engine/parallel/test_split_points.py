@@ -286,15 +286,30 @@ def test_automatic_is_fast_for_deep_models() -> None:
     assert max(shares) < 1.02 / 8
 
 
-def test_automatic_takes_better_of_two_starts() -> None:
-    costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
-    sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
-
+def make_costs(costs: list[int], sizes: list[int], ranks: tuple[int, ...], limits: tuple[float, ...]) -> SegmentCosts:
     def seconds(_stage: int, start: int, end: int) -> float:
         return sum(costs[start:end])
 
     def memory(_stage: int, start: int, end: int) -> float:
         return sum(sizes[start:end])
 
-    found = divide(SegmentCosts(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
+    return SegmentCosts(len(costs), ranks, seconds, seconds, memory, limits)
+
+
+def test_automatic_improves_the_divisions_of_a_coarse_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.parallel.balancing.MAX_EXHAUSTIVE", 10)
+    costs, sizes = [7, 1, 5, 9, 8, 7, 5, 8, 6], [4, 9, 3, 5, 3, 2, 5, 9, 3]
+    expected = min(
+        max(sum(costs[first:last]), sum(costs) - sum(costs[first:last]))
+        for first, last in itertools.combinations(range(1, 9), 2)
+        if last - first > 1 and sum(sizes[first:last]) <= 30 and sum(sizes) - sum(sizes[first:last]) <= 21
+    )
+    found = divide(make_costs(costs, sizes, (0, 1, 1, 0), (21, 30)))
+    assert (found.excess, found.seconds) == (0, expected)
+
+
+def test_automatic_takes_better_of_two_starts() -> None:
+    costs = [3, 1, 2, 8, 3, 3, 2, 3, 2, 8, 1, 8, 1, 2, 1, 1, 8]
+    sizes = [5, 2, 5, 1, 1, 5, 20, 1, 5, 20, 5, 2, 20, 20, 5, 1, 1]
+    found = divide(make_costs(costs, sizes, (0, 1, 2, 2, 1, 0), (42.4,) * 3))
     assert found.excess < 0.07  # it is 0.085 for the split that minimizes the slowest stage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from engine.runs import launch
 from engine.runs.folder import RunFolder
 from engine.runs.launch import Preloader
-from tests.support.waiting import wait_until
+from tests.support.scripts import write_script
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -37,6 +39,7 @@ def start_suspended_preloader() -> tuple[Preloader, int]:
     preloader = Preloader()
     preloader.start()
     (child,) = set(psutil.Process().children()) - before
+    assert os.getsid(child.pid) == child.pid, "signals from the terminal don't end it"
     os.kill(child.pid, signal.SIGSTOP)
     assert not preloader.ready
     preloader.ready = True
@@ -57,6 +60,25 @@ def test_killed_preloaders_pending_run_is_started(
     recover(preloader)
     assert started == [run]
     preloader.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+def test_preloader_may_answer_in_parts_and_until_it_is_closed(
+    tmp_path: Path, started: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"printf rea; until [ -e {tmp_path}/gate ]; do sleep 0.02; done; echo dy; read -r folder; echo started 77 $folder"
+    write_script(tmp_path / "python", script)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    preloader = Preloader()
+    preloader.start()
+    for is_ready in (False, True):
+        assert select.select([preloader], [], [], PATIENCE_S)[0]
+        preloader.poll()
+        assert preloader.ready is is_ready
+        (tmp_path / "gate").touch()
+    preloader.start_run(RunFolder(tmp_path))
+    preloader.close()
+    assert (started, preloader.pids) == ([], {str(tmp_path): 77})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")

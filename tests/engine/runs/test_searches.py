@@ -8,18 +8,22 @@ import time
 import msgspec
 import pytest
 
-from engine.contract.search import DRIVER_LOCK, DRIVER_LOG, DriverFile
+from engine.contract.job import Job, save_job
+from engine.contract.search import DRIVER_LOCK, DRIVER_LOG, DriverFile, Trial
 from engine.runs import searches
-from engine.runs.folder import process_start
+from engine.runs.folder import RunFolder, process_start
 from engine.runs.searches import (
     SearchFolder,
     best_job,
     describe_confirmed_result,
     describe_pending_confirmations,
     list_searches,
+    save_trial,
     searches_folder,
     start_driver,
+    trials_of,
 )
+from engine.system import paths
 from engine.system.file_locks import open_file, try_lock
 from tests.support.made_searches import make_search, make_search_config, make_state, make_trial
 
@@ -103,11 +107,22 @@ def test_words_count_the_repeats_of_candidates() -> None:
 
 def test_best_job_overrides_devices_and_epochs() -> None:
     search = make_search_config(devices=("cpu", "cpu:1", "cpu:2"), devices_per_trial=2, best_epochs=7)
-    row = msgspec.structs.replace(make_trial(3), params={"epochs": 3, "momentum": 0.5, "devices": ["cpu"]})
+    search = msgspec.structs.replace(search, job=search.job.with_fields(options={"first": 1}))
+    params = {"epochs": 3, "momentum": 0.5, "devices": ["cpu"], "options.second": 2}
+    row = msgspec.structs.replace(make_trial(3), params=params)
     full = best_job(search, row)
     assert (full.name, full.parallel.devices, full.training.epochs) == ("flowers best", ("cpu", "cpu:1"), 7)
     assert (full.optimizer.momentum, full.model.name) == (0.5, search.job.model.name)
+    assert full.options == {"first": 1, "second": 2}
     assert best_job(msgspec.structs.replace(search, best_epochs=None), row).training.epochs == 3
+
+
+def test_trials_are_the_oldest_runs_of_their_numbers() -> None:
+    for day, number, search in ((1, 1, "flowers"), (2, 0, "flowers"), (3, 1, "flowers"), (4, 2, "other")):
+        run = RunFolder(paths.make_private_folder(paths.runs_folder() / f"2026010{day}-000000-net-0000"))
+        save_trial(run, Trial(search=search, number=number, params={}, seed=0))
+        save_job(Job(), run.job_file)
+    assert [(run.run_id[:8], trial.number) for run, trial in trials_of("flowers")] == [("20260102", 0), ("20260101", 1)]
 
 
 def test_searches_are_sorted_and_have_a_request() -> None:

@@ -63,6 +63,12 @@ def test_only_sockets_of_ended_supervisors_are_removed(tmp_path: Path) -> None:
     dead.listener.close()
     other = paths.runtime_folder() / "other.sock"
     other.touch()
-    remove_stale_sockets()
-    assert (alive.is_reachable, dead.is_reachable, other.exists()) == (True, False, True)
+    busy = paths.runtime_folder() / "busy.sock"
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as waiting:
+        server.bind(str(busy))
+        server.listen(0)
+        waiting.connect(str(busy))  # the server accepts no other connection now
+        remove_stale_sockets()
+    assert (alive.is_reachable, dead.is_reachable, other.exists(), busy.exists()) == (True, False, True, True)
+    busy.unlink()
     alive.close()

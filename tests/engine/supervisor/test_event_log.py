@@ -242,7 +242,7 @@ def test_offset_of_passes_damage_in_a_long_log(path: Path, number: int) -> None:
     lines[INDEX_EVERY] = lines[INDEX_EVERY].replace(b'"n":%d,' % (INDEX_EVERY + 1), b'"n":%d,' % number)
     path.write_bytes(b"".join(lines))
     log = EventLog(path)
-    for n in (1, INDEX_EVERY, INDEX_EVERY + 2, INDEX_EVERY * 3 // 2, 2 * INDEX_EVERY + 1, 3 * INDEX_EVERY):
+    for n in (1, INDEX_EVERY, INDEX_EVERY + 2, 2 * INDEX_EVERY, 2 * INDEX_EVERY + 1, 3 * INDEX_EVERY):
         assert EVENT.decode(log.read(log.offset_of(n)).split(b"\n")[0]).n == n
     log.close()
 

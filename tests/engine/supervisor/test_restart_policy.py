@@ -168,8 +168,8 @@ def test_out_of_memory_skips_microbatches_that_do_not_divide_the_batch() -> None
     job = make_job(devices=("cpu", "cpu"), strategy="pipeline", model="resnet18", batch_size=27, microbatches=3)
     policy, found = RestartPolicy(create_run(job), job), []
     while isinstance(event := policy.handle_failure(make_failure("out_of_memory")), Restarting):
-        found.append(event.changes)
-    assert found == [{"microbatches": 9}, {"microbatches": 27}]
+        found.append((event.changes, event.attempt, event.max_attempts))
+    assert found == [({"microbatches": 9}, 1, 2), ({"microbatches": 27}, 2, 2)]
 
 
 def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
@@ -197,6 +197,8 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     ended = policy.handle_failure(make_failure("fault"))
     assert isinstance(ended, Failed)
     assert re.findall(r"\d+", ended.cause) == ["2"]
+    policy = RestartPolicy(create_run(job), job.with_fields(restarts=1))
+    assert "restarted once without" in str([policy.handle_failure(make_failure("fault")) for _ in range(2)][-1])
 
 
 def test_each_start_resumes_from_the_newest_checkpoint() -> None:

@@ -105,6 +105,16 @@ def test_folders_become_private_with_any_umask(separate_home: Path, monkeypatch:
         assert stat.S_IMODE(paths.make_home().stat().st_mode) == mode & ~0o022
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX' own")
+def test_runtime_folder_is_no_link(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(separate_home))
+    (separate_home / "shared").mkdir(parents=True)
+    (separate_home / "shared").chmod(0o755)
+    (separate_home / "footplate").symlink_to(separate_home / "shared")
+    assert paths.runtime_folder() != separate_home / "footplate"
+    assert stat.S_IMODE((separate_home / "shared").stat().st_mode) == 0o755
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs")
 def test_open_private_refuses_links_and_pipes(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from engine.system import private_network
 from engine.system.private_network import PrivateNetwork
 from tests.support.nobody import NOBODY, run_as_nobody
 
@@ -62,6 +63,12 @@ def test_closed_network_leaves_neither_descriptors_nor_processes() -> None:
     assert list_own() != before
     network.close()
     assert list_own() == before
+
+
+def test_network_whose_creator_is_killed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_network, "_create_and_exit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(OSError, match="Input/output error"):
+        PrivateNetwork()
 
 
 def test_processes_inside_connect_to_each_other(network: PrivateNetwork) -> None:

@@ -389,13 +389,14 @@ def test_command_is_killed_if_sigterm_arrives_while_it_starts(monkeypatch: pytes
 
 def test_invalid_settings_are_logged_once_and_ignored() -> None:
     run = start_sending()
-    settings_file().write_text(f"failed = 3\nleast_minutes = 0\ndesktop = false\ncommand = {json.dumps(COMMAND)}\n")
+    settings_file().write_text(
+        f"failed = 3\nrestarted = 4\nleast_minutes = 0\ndesktop = false\ncommand = {json.dumps(COMMAND)}\n"
+    )
     run.emit(TRAINING)
-    assert len(run.warnings) == 1
-    assert "failed = 3" in run.warnings[0]
+    assert all(map(str.__contains__, run.warnings, ("failed = 3", "restarted = 4")))
     run.emit(FAILED)
     assert run.read_sent() == ["failed: night has failed / It broke."]
-    assert len(run.warnings) == 1
+    assert len(run.warnings) == 2
 
 
 # Desktop
@@ -441,6 +442,8 @@ def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.Captu
     assert len(run.read_sent()) == 1
     assert run.warnings == []
     assert "notify-send reported: nobody there" in capfd.readouterr().out
+    (notify_send.parent / "bin" / "notify-send").write_text("#!/bin/sh\nexit 3\n")
+    assert desktop.show("notify-send", "a", "b").startswith("Desktop notifications don't work: ")
 
 
 def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch: pytest.MonkeyPatch) -> None:
