@@ -349,6 +349,16 @@ def test_search_continues_only_with_room(capsys: pytest.CaptureFixture[str], mon
     assert SearchFolder(searches_folder() / "small").driver() is None
 
 
+def test_search_starts_in_spite_of_warnings(
+    space: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[SearchFolder] = []
+    monkeypatch.setattr(search_command, "start_driver", started.append)
+    answer = run_command(capsys, "search", str(space), "--wait-for-others", "--detach")
+    assert (answer.code, [folder.name for folder in started]) == (0, ["flowers"])
+    assert "footplate: warning: --wait-for-others: " in answer.err
+
+
 def test_search_refuses_to_start_on_a_full_disk(
     space: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -44,7 +45,8 @@ from engine.machines.node import _find_missing_gpus, fetch_weights
 from engine.machines.rendezvous import OneAddressRendezvous
 from engine.machines.worker import WorkerHello
 from engine.machines.worker_server import WorkerServer
-from engine.runs.folder import RunFolder
+from engine.runs.folder import RunFolder, create_run
+from engine.runs.queue import QueueSlot, list_waiting
 from engine.system import file_locks, paths
 from tests.engine.checks.machines import gpu, machine
 from tests.engine.supervisor.supervised import wait_until_exited
@@ -278,6 +280,24 @@ def test_lost_and_missing_gpus_have_a_reason(tmp_path: Path, monkeypatch: pytest
     assert find(Nvml("absent", "No driver."), "cpu") == ((), "")
     missing = find(Nvml("absent", "No driver."), "GPU-d", "GPU-c", "GPU-a")
     assert missing == ((), "There is no GPU GPU-c, GPU-d. No driver.")
+
+
+def test_run_leaves_the_queue_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "QUEUE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(node_module, "QUEUE_POLL_S", 0.01)
+    request = make_request(tmp_path)
+    job = Job.from_fields(devices=("GPU-a",))
+    spec = structs.replace(request.specs[0], job=job, rank=0, devices=("GPU-a",))
+    earlier = create_run(job)
+    slot, node = QueueSlot(earlier, job), node_module._Node(Mock(), tmp_path)
+    slot.poll()
+    node._files = NodeFiles(request)
+    node._files.open()
+    reason = node._reserve_devices(structs.replace(request, specs=(spec,)))
+    assert reason == f"Its devices have been used by {earlier.run_id} for 0 minutes."
+    assert list_waiting() == []
+    slot.close()
+    node._files.close()
 
 
 def test_samples_of_a_machine_have_the_names_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,7 @@ while read -r line; do
     *) echo 'OPENED'; echo 'RESULT';;
   esac
 done
+touch FOLDER/$name.end
 """
 
 
@@ -283,6 +284,7 @@ def test_all_machines_connect_to_each_other(set_ssh: SetSsh, tmp_path: Path, gpu
     assert check('{"port":1234}') == []
     commands = (tmp_path / "words").read_text().splitlines()
     assert [command.endswith("--no-infiniband") for command in commands] == [not gpus] * 3
+    assert len(list(tmp_path.glob("m?.end"))) == 3, "the processes exit by themselves"
     first = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m1").read_text().splitlines()]
     last = [msgspec.json.decode(line, type=ConnectionTest) for line in (tmp_path / "m3").read_text().splitlines()]
     assert [(each.backend, each.address, each.rank, each.ranks) for each in first] == [
