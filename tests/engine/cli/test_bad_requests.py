@@ -51,7 +51,7 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
 
 
 def test_train_reports_all_problems_at_once(refused: Refused, tmp_path: Path) -> None:
-    flags = "--epochs many --batch-size 0 --optmizer=adam --bath-size 4 --model resnet81"
+    flags = "--epochs many --batch-size 0 --optmizer=stochastic_gradient_descent --bath-size 4 --model resnet81"
     stderr = refused(str(tmp_path / "nowhere"), *flags.split())
     assert "DATASET: There is no folder" in stderr
     assert "--epochs: Epochs: 'many' is not a whole number" in stderr

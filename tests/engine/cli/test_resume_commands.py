@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -33,6 +33,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Command, Pause, SaveElsewhere, Stop
+from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.index import find_run
 from engine.runs.slurm_job import SlurmJob, write_slurm
@@ -261,18 +262,27 @@ def test_late_supervisor_receives_interrupts_and_repeats_no_events(
     """Let the supervisor answer only after its log was read, or listen only after Ctrl+C."""
     monkeypatch.setattr(watching, "ANSWER_S", 0.0 if is_silent else watching.ANSWER_S)
     run, returned, handler = create_run(Job()), threading.Event(), signal.getsignal(signal.SIGINT)
+    attempts: list[object] = []
+
+    def connect(*arguments: Any) -> RunConnection:
+        attempts.append(arguments)
+        return RunConnection(*arguments)
+
+    monkeypatch.setattr(watching, "RunConnection", connect)
 
     def serve() -> list[Command]:
         if not is_silent:
             wait_until(lambda: signal.getsignal(signal.SIGINT) != handler, "the handler")
             signal.raise_signal(signal.SIGINT)
+            enough = len(attempts) + 2
+            wait_until(lambda: len(attempts) >= enough or returned.is_set(), "further attempts to connect")
         server = LocalServer(run.path, [Warned(code="x", message="It begins.")])
         supervise_here(run, endpoint=server.server.endpoint.text)
         try:
             if is_silent:
                 wait_until(lambda: "It begins." in screen.getvalue(), "the events in the log")
             else:
-                server.poll_until_true(lambda: server.commands)
+                server.poll_until_true(lambda: server.commands or returned.is_set())
             server.log.append(RunFinished(outcome="stopped"))
             server.poll_until_true(returned.is_set)
         finally:

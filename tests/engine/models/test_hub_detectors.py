@@ -24,6 +24,7 @@ from engine.models.hugging_face.variants import MODELS
 from engine.models.tensor_detector import (
     DETECTION_VALUES,
     FINE_MASK_SIDE,
+    TensorDetector,
     adapt_to_image_sizes,
     load_and_mark_heads,
 )
@@ -82,6 +83,22 @@ def test_step_synchronizes_once_or_with_masks_twice(name: str, wait_count: int, 
     assert sum(count for (file, *_), count in waits.counts.items() if "transformers" not in file) == wait_count
 
 
+def test_losses_are_in_the_order_of_their_names() -> None:
+    class Detector(TensorDetector):
+        loss_names = ("first", "second", "missing")
+
+        def compute_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"second": torch.tensor(2.0), "first": torch.tensor(1.0)}
+
+        def compute_predictions(self, inputs: torch.Tensor) -> torch.Tensor:
+            raise NotImplementedError
+
+        def detect(self, inputs: torch.Tensor) -> Any:
+            raise NotImplementedError
+
+    assert Detector()(torch.zeros(2, 3, 4, 4), torch.zeros(2, 0, 6)).tolist() == [[1, 2, 0]] * 2
+
+
 def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
     planes = torch.zeros(len(boxes), 2, SIDE, SIDE, dtype=torch.int64)
     planes[:, 1] = NO_CLASS
@@ -112,6 +129,7 @@ def test_losses_are_those_of_transformers_times_the_objects(name: str, images: t
         torch.manual_seed(1)
         losses = model(images, targets_of(BOXES))
     assert losses.shape == (2, len(model.loss_names))
+    assert not [module for module in model.modules() if "Frozen" in type(module).__name__]
     assert float(losses.sum()) == pytest.approx(3 * float(expected), rel=1e-5)
 
 
@@ -150,6 +168,23 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     with torch.no_grad():
         found = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_points_of_the_matcher_depend_only_on_the_image() -> None:
+    from engine.models.hugging_face.segmenters import MatcherByImage
+
+    class Drawing:
+        def forward(self, *_: Any) -> list[torch.Tensor]:
+            return [torch.rand(4)]
+
+    class Matcher(MatcherByImage, Drawing):
+        pass
+
+    matcher, values, labels = Matcher(), torch.zeros(3, 1), [torch.zeros(1)] * 3
+    matcher.seeds = [5, 7, 5]
+    first, other, same = matcher.forward(values, values, labels, labels)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
 
 
 def test_masks_without_a_query_do_not_count_for_the_class_loss() -> None:

@@ -55,6 +55,12 @@ def test_included_weights_start_the_model(job: Job) -> None:
     assert torch.equal(stem.weight, weights.read_pretrained(job, "the model")["conv_stem.weight"])
 
 
+def test_included_weights_of_another_model_are_refused() -> None:
+    count = len(timm.create_model("tf_efficientnet_lite0").state_dict())
+    with pytest.raises(ValueError, match="the tensors are not those of timm's"):
+        timm_models.rename_included_weights({str(number): torch.zeros(1) for number in range(count)})
+
+
 def test_included_weights_are_normalized_as_in_training() -> None:
     assert timm_models.get_statistics(CLASSIFIER.model.name) == ((0.5,) * 3, (0.5,) * 3)
 

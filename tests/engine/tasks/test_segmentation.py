@@ -210,9 +210,12 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     # The normalization with which its weights were trained.
     assert TASK.get_normalization(job, 3) == ((0.5,) * 3, (0.5,) * 3)
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
-    with pytest.raises(TaskError, match="does not fit the model") as error:
-        TASK.build_model(other, CLASSES, 3)
-    assert error.value.field == "weights_file"
+    state = {name: tensor for name, tensor in classifier.state_dict().items() if not name.startswith("blocks.3.0.")}
+    incomplete = job.with_fields(weights_file=a_file(tmp_path / "incomplete.safetensors", state))
+    for unfit in (other, incomplete):
+        with pytest.raises(TaskError, match="does not fit the model") as error:
+            TASK.build_model(unfit, CLASSES, 3)
+        assert error.value.field == "weights_file"
 
 
 def compute_features(inputs: Tensor, classifier: torch.nn.Module) -> Tensor:

@@ -20,10 +20,11 @@ from engine.advisor import batch_worker
 from engine.advisor.advice import trial_worker
 from engine.advisor.advice.contenders import Contender
 from engine.advisor.advice.setups import Setup
-from engine.advisor.advice.trial_files import TrialRequest
+from engine.advisor.advice.trial_files import RankMeasurements, TrialRequest, write_request
 from engine.advisor.advice.trial_worker import _measure_loading, _rehearse, _Trial, _validate_twice
 from engine.advisor.advice.trials import rehearse, try_setup
 from engine.advisor.trial_batches import reserve_prefetched
+from engine.advisor.trial_results import take_results
 from engine.contract.job import Job
 from engine.data.loading.base_loader import PREFETCH
 from engine.processes import worker_process
@@ -173,6 +174,19 @@ def test_link_transfers_the_counted_bytes(trial: _Trial, clock: Clock, monkeypat
         pytest.approx(0.01, rel=0.01),
         2,
     )
+
+
+def test_energy_per_image_is_that_of_a_typical_step(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_worker, "_time_steps", lambda *_arguments, **_options: ([1.0, 2.0, 6.0], 8.0))
+    monkeypatch.setattr(trial_worker, "_measure_loading", lambda _trial: None)
+    write_request(tmp_path, TrialRequest())
+    channel, other_end = socket.socketpair()
+    reporter = Reporter(channel, 0, on_end=lambda: None)
+    with channel, other_end:
+        trial_worker._run_trial(make_worker_spec(job, run_folder=str(tmp_path)), reporter)
+        reporter.close()
+    (result,) = take_results(tmp_path, RankMeasurements)
+    assert result.joules_per_image == 8.0 * 2.0 / 4
 
 
 def test_energy_is_summed_over_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

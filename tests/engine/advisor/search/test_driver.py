@@ -16,6 +16,7 @@ import msgspec
 import psutil
 import pytest
 
+from engine.advisor.search import __main__ as search_program
 from engine.advisor.search import driver as driver_module
 from engine.advisor.search import trial_handle
 from engine.advisor.search.driver import Driver
@@ -577,6 +578,24 @@ def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (state.ended, list_runs()) == ("failed", [])
     assert state.cause.startswith("No trial can be started: less than 1 GiB is free on the disk of")
     assert "Free up space" in state.cause
+
+
+def test_signals_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise AssertionError("nothing handles the signal")
+
+    ended: list[Driver] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    monkeypatch.setattr(Preloader, "start", lambda _preloader: None)
+    monkeypatch.setattr(Driver, "end", lambda driver: ended.append(driver))  # noqa: PLW0108 - it is bound
+    monkeypatch.setattr(Driver, "run", lambda _driver: [signal.raise_signal(number) for number in numbers])
+    handlers = {number: signal.signal(number, fail) for number in numbers}
+    try:
+        assert search_program._drive(create_search(make_search_config())) == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert len(ended) == 2
 
 
 def test_run_that_cannot_be_started_is_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
