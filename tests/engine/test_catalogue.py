@@ -9,7 +9,7 @@ from torchvision import models as torchvision
 
 from engine import catalogue
 from engine.contract.catalogue import load_catalogue, suggest_name
-from engine.models import encoders, timm_models
+from engine.models import encoders, timm_models, torchvision_models
 from engine.strategies import STRATEGIES
 from engine.tasks.registry import TASKS
 
@@ -72,6 +72,8 @@ def test_model_facts_match_torchvision() -> None:
     assert entry.batch_norm
     points = entry.possible_split_points
     assert (len(points), points[0], points[-1]) == (20, "conv1", "avgpool")
+    titles = [torchvision_models.get_title_and_family(name)[0] for name in ("vgg11_bn", "swin_v2_t")]
+    assert titles == ["VGG-11 BN", "Swin V2-T"]
     assert (entry.blocks, entry.tied) == (16, ())
 
 

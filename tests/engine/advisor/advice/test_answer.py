@@ -217,6 +217,9 @@ def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(trials, "run_workers", too_slow)
     assert trials.measure_footprint(ON_GPUS, tmp_path, 0.1) is None
     assert (jobs[0].resolved_strategy, jobs[0].parallel.devices) == ("single", ("GPU-0",))
+    failed = Failed(cause="No file.")
+    monkeypatch.setattr(trials, "run_workers", lambda *_arguments, **_options: failed)
+    assert trials.measure_footprint(ON_GPUS, tmp_path, 0.1) == failed
 
 
 def test_rehearsal_leaves_choices_of_a_run_open(

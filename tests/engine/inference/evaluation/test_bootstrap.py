@@ -26,13 +26,12 @@ class Mean(Metric):
 
     def __init__(self) -> None:
         self.counters = torch.zeros(2, dtype=torch.float64)
-        self.rows = torch.empty((0, 1), dtype=torch.float64)
         self.values: list[float] = []
         self.count = 0
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         self.counters = self.counters + torch.tensor([outputs.sum(), len(outputs)], dtype=torch.float64)
-        self.rows = torch.cat([self.rows, outputs[:, None].double()])
+        self.add_rows(outputs[:, None].double())
         self.values += outputs.tolist()
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
