@@ -588,7 +588,7 @@ def test_signals_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(Preloader, "start", lambda _preloader: None)
     monkeypatch.setattr(Driver, "end", lambda driver: ended.append(driver))  # noqa: PLW0108 - it is bound
-    monkeypatch.setattr(Driver, "run", lambda _driver: [signal.raise_signal(number) for number in numbers])
+    monkeypatch.setattr(Driver, "run", lambda _driver: list(map(signal.raise_signal, numbers)))
     handlers = {number: signal.signal(number, fail) for number in numbers}
     try:
         assert search_program._drive(create_search(make_search_config())) == 0
