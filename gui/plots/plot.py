@@ -181,7 +181,6 @@ class LinePlot(QWidget):
     def set_log(self, log: bool) -> None:
         """Set whether the vertical axis is logarithmic. A logarithmic axis hides values of 0 and below."""
         self._log = log
-        self._fitted_range = None
         self._view.left_axis.log = log
         self._view.annotations.log = log
         self.schedule_redraw()
