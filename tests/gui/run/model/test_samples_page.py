@@ -447,8 +447,10 @@ def test_review_shows_wrong_labels_and_duplicates(
         (opened.saved._replace(folder=opened.saved.folder.with_name("other")), False),
         (opened.saved, True),
     ):
+        page.review.child.progress.emit(Progress(0.5, "Reviewing"))
         page.show_evaluation(replace(opened, saved=saved), ())
         assert not page.review.selection.isVisible()
+        assert not page.review.progress_line.isVisible()
         qtbot.waitUntil(lambda: not page.review.findChildren(Background))
         assert page.review.selection.isVisible() is page.review.origin.isVisible() is is_reviewed
     assert [page.review.selection.box.itemText(index) for index in range(3)] == [

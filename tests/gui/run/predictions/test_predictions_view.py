@@ -20,6 +20,7 @@ from gui.run.header import CLASSES, CURVES, PREDICTIONS
 from gui.run.page import RunPage
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
+from gui.sources.background import Background
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.run.evaluated_run import draw, make_predicted_run
@@ -190,6 +191,14 @@ def test_predictions_view_responds_while_a_disk_does_not(
     qtbot.waitUntil(lambda: view.strip.thumbnail("predictions/000040/002.png") is not None)
     assert readers
     assert threading.main_thread() not in readers
+    responds.clear()
+    texts: list[str] = []
+    monkeypatch.setattr(view.truth, "show_image", lambda _image, text: texts.append(text))
+    for row in (0, 2):  # the second is selected while the images of the first are being read
+        view.strip.setCurrentRow(row)
+    responds.set()
+    qtbot.waitUntil(lambda: texts[-1] != "" and not view.findChildren(Background))
+    assert texts == ["", "", "ash"]
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../job.toml", "predictions/../../x.png", ""])
@@ -326,6 +335,9 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     assert page.header.tabs.currentIndex() == CLASSES
     show(make_predicted_run())
     qtbot.waitUntil(lambda: page.classes.content.table.rows.rowCount() == 3)
+    page.classes.validation_slider.step(-2)
+    show(make_predicted_run())
+    assert page.classes.validation_slider.position == 3
     page.show_view(PREDICTIONS)
     assert page.predictions.validation_slider.position == 3
     page.header.tabs.setCurrentIndex(CURVES)
