@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 from PySide6.QtGui import QTextOption
@@ -11,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
 from engine.runs.consent import has_consent
+from gui.form import consent
 from gui.form.consent import PREVIEW_BYTES, ConsentBar
 from gui.sources.background import Background
 from tests.support.widgets import find_button, join_visible_texts
@@ -74,6 +77,29 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     path.unlink()
     find_button(bar, "Show the model file").click()
     qtbot.waitUntil(lambda: text.toPlainText() == "The file can't be read: No such file or directory.")
+
+
+def test_consent_ignores_the_late_text_of_an_earlier_file(
+    tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar, released, open_regular = ConsentBar(), threading.Event(), consent.open_regular
+    qtbot.addWidget(bar)
+
+    def open_late(path: Path) -> IO[bytes]:
+        if path.name == "first.py":
+            released.wait()
+        return open_regular(path)
+
+    monkeypatch.setattr(consent, "open_regular", open_late)
+    text = bar.findChild(QPlainTextEdit)
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(name)
+        bar.ask(str(tmp_path / name), name, agreed=False)
+        find_button(bar, "Show the model file").click()
+    qtbot.waitUntil(lambda: text.toPlainText() == "second.py")
+    released.set()
+    qtbot.waitUntil(lambda: not bar.findChildren(Background))
+    assert text.toPlainText() == "second.py"
 
 
 def test_consent_that_cannot_be_saved_allows_nothing(

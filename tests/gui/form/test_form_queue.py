@@ -47,7 +47,6 @@ def test_shared_devices_are_named() -> None:
 def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> None:
     form = filled
     assert not form.submit_bar.queue.isVisible()
-    assert not form.submit_bar.at_once.isVisible()
     form.set_queued_runs({"cpu": (NIGHT,)})
     assert form.submit_bar.queue.text() == describe_queue({"cpu": (NIGHT,)}, ("cpu",), {}, False)
     assert form.submit_bar.queue.isVisible()

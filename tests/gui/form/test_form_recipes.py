@@ -346,6 +346,7 @@ def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: Qt
 def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separate_home: Path, qtbot: QtBot) -> None:
     editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
+    assert editor.more.menu().actions() == [editor.save, editor.rename, editor.delete]
     assert not editor.rename.isEnabled()
     assert not editor.delete.isEnabled()
     change(inspected, epochs=9)

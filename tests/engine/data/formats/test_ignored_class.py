@@ -12,7 +12,9 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, inspector_options
 from engine.contract.job import Job
 from engine.contract.problems import errors
+from engine.data.datasets.open_splits import open_splits
 from engine.data.inspection.inspector import inspect
+from engine.tasks.registry import TASKS
 from tests.support.masks import make_masked
 
 
@@ -31,6 +33,9 @@ def test_ignored_value_removes_its_class(tmp_path: Path) -> None:
     assert sum(report.splits[0].shares.values()) == pytest.approx(1)
     (folder / "masks/classes.txt").write_text("sky\nroad\ncar\n")
     assert inspect_points(folder, 0, "masks").classes == ("road", "car")
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
+    job = Job.from_fields(task="segmentation", ignore_value=0)
+    assert TASKS["segmentation"].prepare_splits(job, splits).classes == ("road", "car")
 
 
 def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:

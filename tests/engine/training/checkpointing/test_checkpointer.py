@@ -35,12 +35,9 @@ class Raises(nn.Module):
         self.left = {steps}
 
     def forward(self, x):
-        self.count()
-        return self.layer(x.flatten(1))
-
-    def count(self):
         1 / (self.left + 1 - self.training)
         self.left -= self.training
+        return self.layer(x.flatten(1))
 
 def build_model(num_classes):
     return Raises(num_classes)
@@ -139,7 +136,7 @@ def test_failed_run_completes_its_pending_checkpoint(
     group.read_steps(7)  # one step after the checkpoint, before anything is written
     pipe.read_bytes()
     assert group.finish() == [1]
-    assert "ZeroDivisionError in line 15 (count)" in group.of(Failed)[0].cause
+    assert "ZeroDivisionError" in group.of(Failed)[0].cause
     shorter = start(job(epochs=1, **fields)).completed()
     assert group.checkpoint()["step"] == shorter.checkpoint()["step"] == 6
     weights, expected = group.checkpoint()["model"], shorter.checkpoint()["model"]
