@@ -110,9 +110,11 @@ def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> Non
     page.set_job(JOB.with_fields(batch_size=64))
     page.show_job(JOB.with_fields(batch_size=64), [], {})
     page.set_job(JOB)
-    page.child.done.emit(make_split())
-    assert page.notice.isVisible()  # the job has changed during the trial
-    page.show_job(JOB, [], {})
+    for problems in ([Problem("strategy", "It can't be split.")], []):
+        page.child.done.emit(make_split())
+        assert page.notice.isVisible()  # the job has changed during the trial
+        page.show_job(JOB, problems, {})
+        assert not page.notice.isVisible()
     assert (page.found, page.focusWidget()) == (None, page.cancel)
     page.child.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
     assert (page.focusWidget(), page.notice.isVisible()) == (page.retry, False)

@@ -42,6 +42,7 @@ def column(view: SplitPointsView, title: str) -> list[str]:
 def test_arrow_keys_move_split_point_and_table_follows(view: SplitPointsView, qtbot: QtBot) -> None:
     assert column(view, "Time") == ["3.0 ms", "6.0 ms", "3.0 ms"]
     handle = view.diagram.handles[0]
+    assert handle.focusPolicy() & Qt.FocusPolicy.TabFocus
     handle.setFocus()
     with qtbot.waitSignal(view.model.dataChanged, timeout=1000):
         qtbot.keyClick(handle, Qt.Key.Key_Right)
@@ -113,7 +114,13 @@ def test_automatic_button_is_disabled_for_automatic_split(view: SplitPointsView)
 
 
 def test_diagram_removes_handles_of_fewer_stages(view: SplitPointsView) -> None:
+    height = view.table.maximumHeight()
     view.show_split(make_split(), TITLES[:2])
+    assert view.table.maximumHeight() < height < 1000
+    assert view.table.horizontalHeader().length() == view.table.viewport().width()
+    assert (view.diagram.accessibleName(), view.use.objectName()) == ("Stages of the model", "primary")
+    view.show_split(make_split(), TITLES[1:])
+    assert column(view, "Device") == list(TITLES[1:])
     assert [handle for handle in view.diagram.findChildren(Handle) if handle.isVisible()] == view.diagram.handles
     assert view.diagram.handles[0].accessibleName() == "Split point 1 of 1"
     assert view.model.rowCount() == 2
@@ -132,6 +139,7 @@ def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) ->
     diagram.show_split(alone, TITLES)
     assert "% ·" not in describe_painting(diagram), "the stages exceed the memory"
     assert "“stays” text" in describe_painting(diagram)
+    assert "sends" not in diagram.accessibleDescription()
 
 
 def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTester) -> None:

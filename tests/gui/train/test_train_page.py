@@ -233,6 +233,7 @@ def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBo
     assert view.tree.topLevelItemCount() == 2
     changed, defaults = (view.tree.topLevelItem(number) for number in range(2))
     assert (changed.isExpanded(), defaults.isExpanded()) == (True, False)
+    assert changed.isFirstColumnSpanned()
     rows = [[group.child(row) for row in range(group.childCount())] for group in (changed, defaults)]
     lines = [{row.text(0): (row.text(1), row.toolTip(0)) for row in of_group} for of_group in rows]
     helps = {field.label: field.help for field in FIELDS.values()}

@@ -89,7 +89,7 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     split = make_split(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))
     measured = data(make_plan(model_split=split), make_trace(), make_step_times())
     view.show_data(measured, NAMES)
-    assert view.headline("stages").startswith("Split into 4 stages. ")
+    assert re.match("Split into 4 stages. .*50%", view.headline("stages"))
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
     for diagram in (view.stages, view.schedule, view.ranks):
         assert "GPU 7" in diagram.accessibleDescription()
