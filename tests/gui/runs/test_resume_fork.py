@@ -155,6 +155,7 @@ def test_to_resume_without_checkpoint_is_new_run() -> None:
     prefill = prefill_to_resume(write_run(8).summary())
     assert "from the beginning, since it has no checkpoint" in prefill.text
     fork = write_run(8, "failed", resume_from="/runs/other/last.pt")
+    (fork.checkpoints / "best.pt").write_bytes(b"weights")
     assert " from /runs/other/last.pt. " in prefill_to_resume(fork.summary()).text
     add_checkpoints(fork).events_file.unlink()
     assert " from a checkpoint (last.pt, " in prefill_to_resume(fork.summary()).text

@@ -99,8 +99,11 @@ def test_process_without_answer_fails(
     child: Callable[[str], JsonLinesProcess], qtbot: QtBot, code: str, expected: str
 ) -> None:
     process = child(code)
+    states: list[bool] = []
+    process.failed.connect(lambda _text: states.append(process.running))
     with qtbot.waitSignal(process.failed) as failed:
         process.run()
+    assert states == [False], "it can be started again"
     assert failed.args[0].startswith("Counting ")
     assert expected in failed.args[0]
 
