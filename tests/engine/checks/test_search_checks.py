@@ -63,7 +63,7 @@ def test_space_values_have_the_fields_types() -> None:
     assert (of_two.devices, of_two.job.parallel.devices, of_two.confirm) == (("cpu",) * 4, ("cpu",) * 2, MAX_REPEATS)
     assert make_small_search(best_epochs=7).best_epochs == 7
     grid = make_small_search(
-        space={"momentum": {"low": 0.5, "high": 0.9, "step": 0.2}, "nesterov": [False, True]},
+        space={"momentum": {"low": 0.1, "high": 0.3, "step": 0.1}, "nesterov": [False, True]},
         sampler="grid",
         trials=None,
     )

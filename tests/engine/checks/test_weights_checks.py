@@ -130,6 +130,9 @@ def test_weights_line_estimates_the_download_size(monkeypatch: pytest.MonkeyPatc
         "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, license not stated, 97.8 MiB, not on this machine"
     )
     assert describe_weights(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "No pretrained weights"
+    of_encoder = job(task="segmentation", model="unet", encoder="resnet34")
+    line = describe_weights(of_encoder, CATALOGUE, FixedDisk(reachable=True))
+    assert line == "Weights: smp-hub/resnet34.imagenet, license not stated, will be downloaded"
 
 
 def test_non_commercial_license_is_a_warning() -> None:

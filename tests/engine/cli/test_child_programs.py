@@ -18,6 +18,7 @@ from engine.contract.advice import AdviceRequest, FinderRequest
 from engine.contract.dataset import InspectionProgress
 from engine.contract.job import Job
 from engine.contract.messages import Done
+from engine.system import paths
 from tests.engine.cli.prepared_commands import ADVICE, READ
 from tests.engine.cli.terminal import TerminalStream, run_in_this_process
 from tests.support.scripts import write_script
@@ -80,6 +81,7 @@ def test_first_ctrl_c_ends_only_the_trials_of_advice(
     [
         ("echo first >&2; echo 'no memory' >&2; exit 3", "no memory"),
         ("yes | head -c 70000 >&2; echo last >&2", "last"),
+        ("pwd -P >&2", str(paths.PACKAGES.resolve())),  # since a module of the user must not replace Footplate's
         ("exit 1", "it exited with code 1 without reporting an error"),
         ("kill -9 $$", "it was killed by SIGKILL (signal 9); if nobody sent it, the system was out of memory"),
     ],
@@ -88,6 +90,7 @@ def test_exit_without_an_answer_is_explained(
     script: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace_python(monkeypatch, tmp_path, script)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError) as error:
         children.run_in_child(AdviceRequest(job=Job()), refused=FAILED)
     assert error.value.code == FAILED

@@ -158,7 +158,7 @@ ONE, OTHER = (
     ReviewedSample(
         path=f"val/{name}/1.png", split="val", true=(name,), predicted=("cedar",), loss=loss, correct=correct
     )
-    for name, loss, correct in (("ash", 3.25, 0.04), ("birch", 1.5, 0.22))
+    for name, loss, correct in (("ash", 3.25, 0.04), ("birch", 1.5, 0.0))
 )
 REVIEW = Review(
     id="1", date="2026-11-24T11:00:00Z", run="a-run", task="classification", dataset="/data/trees", evaluations=(),
@@ -353,8 +353,9 @@ REQUESTS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("advise", ("--network", "10Gbit"), {"machines": 1, "network": Network(1e10)}),
     ("explain", (), {"method": "grad-cam", "classes": (), "out": "WORK/explained-RUN", "paths": ("WORK/one.png", "WORK/two.png"),
                      "run": "RUNS/RUN", "devices": ("cpu",), "batch_size": None}),
-    ("explain", ("--method", "eigen-cam", "--class", "ash,birch", "--out", "maps"),
-     {"method": "eigen-cam", "classes": ("ash", "birch"), "out": "WORK/maps"}),
+    ("explain", ("~/three.png", "--method", "eigen-cam", "--class", "ash,birch", "--out", "~/maps"),
+     {"method": "eigen-cam", "classes": ("ash", "birch"), "out": "WORK/maps",
+      "paths": ("WORK/one.png", "WORK/two.png", "WORK/three.png")}),
     ("predict", (), {"out": "WORK/predictions-RUN", "formats": (), "overlays": False, "tile": None, "overlap": 0.2,
                      "threshold": 0.5, "max_frames": None, "checkpoint": "best"}),
     ("predict", ("camera:0", "--tile", "512", "--overlap", "0.1", "--threshold", "0.25", "--max-frames", "9", "--overlays",
@@ -391,6 +392,7 @@ def test_request_follows_the_flags(
     monkeypatch.setattr(children, "run_in_child", carry_out)
     monkeypatch.setattr(time, "strftime", str)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     places = {"WORK": str(tmp_path), "RUNS": str(run.parent), "RUN": run.name}
 
     def replace_places(text: Any) -> Any:

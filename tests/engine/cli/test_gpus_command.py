@@ -133,12 +133,14 @@ def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch:
     assert f"GPU {lost} is lost" in run_in_this_process("doctor").out
 
 
-def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub) -> None:
+def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     stub_here.write([make_gpu_profile(0)], init=DRIVER_NOT_LOADED)
     answer = run_in_this_process("gpus", "--csv")
     assert answer.code == 0
     assert len(answer.out.splitlines()) == 1
     assert "restart the computer" in answer.err
+    monkeypatch.setattr(doctor, "_probe_pytorch", lambda: {"error": "PyTorch is not probed."})
+    assert "Memory" in run_in_this_process("doctor").out
 
 
 def test_nvml_reporter_reports_each_failure_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,7 @@ def test_exposition_labels_mig_instances() -> None:
     samples = parse_exposition(machine(parent, *parts, neighbor))["DCGM_FI_DEV_FB_USED"]
     assert [sample.labels["UUID"] for sample in samples] == ["GPU-2"] * 4
     assert [sample.labels.get("GPU_I_ID") for sample in samples] == [None, "1", "5", "5"]
+    assert [sample.labels.get("compute_instance") for sample in samples] == [None, "0", "0", "1"]
     assert samples[1].labels["GPU_I_PROFILE"] == "1g.18gb"
     assert samples[1].labels["device"] == "nvidia2"
 

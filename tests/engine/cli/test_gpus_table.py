@@ -14,7 +14,7 @@ from rich.segment import Segment
 from engine.cli import children
 from engine.cli.gpus.remarks import format_clock_time, number_gpus
 from engine.cli.gpus.table import View, format_gib
-from engine.contract.devices import Ecc, GpuProcess, Mig, Nvml, RetiredMemory, Snapshot, SnapshotRequest, Xid
+from engine.contract.devices import Ecc, GpuProcess, Mig, NvLink, Nvml, RetiredMemory, Snapshot, SnapshotRequest, Xid
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
 from tests.engine.cli.terminal import run_in_this_process
 
@@ -57,6 +57,8 @@ def test_narrow_table_has_three_columns_and_the_facts() -> None:
     lines = table(machine(full_gpu(0)), 22, details=True)
     assert len(row_of(lines, "GPU").split()) == 3
     assert any(line.startswith("  Utilization") for line in lines)
+    idle = NvLink(link=7, active=True, version=4, received_bytes_per_s=0.0, sent_bytes_per_s=0.0)
+    assert "NVLink 7" in "".join(table(machine(full_gpu(0, nvlinks=(idle,))), details=True))
 
 
 def test_table_width_is_constant() -> None:
@@ -205,10 +207,10 @@ def test_watched_tables_are_separated_by_empty_lines(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(children, "read_snapshots", read_snapshots)
     one = run_in_this_process("gpus").out
-    assert run_in_this_process("gpus", "--watch", "--interval", "2").out == f"{one}\n{one}"
+    assert run_in_this_process("gpus", "--watch", "--interval", "3600").out == f"{one}\n{one}"
     run_in_this_process("gpus", "--details")
     assert requested == [
-        (seconds, SnapshotRequest(activity=details)) for seconds, details in ((1, False), (2, False), (1, True))
+        (seconds, SnapshotRequest(activity=details)) for seconds, details in ((1, False), (3600, False), (1, True))
     ]
 
 

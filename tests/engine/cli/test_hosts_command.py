@@ -40,7 +40,13 @@ def run(*arguments: str) -> int:
     ],
 )
 def test_checked_machine_is_added_with_its_gpus(
-    monkeypatch: pytest.MonkeyPatch, facts: NodeFacts | None, problems: list[Problem], code: int, gpus: list[int]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    facts: NodeFacts | None,
+    *,
+    problems: list[Problem],
+    code: int,
+    gpus: list[int],
 ) -> None:
     def check(checked: Sequence[Host]) -> list[CheckedHost]:
         assert [each.gpus for each in checked] == [None]
@@ -48,6 +54,7 @@ def test_checked_machine_is_added_with_its_gpus(
 
     monkeypatch.setattr(host_checks, "check_hosts", check)
     assert run("add", "node1", "--ssh", "anna@10.0.0.8", "--port", "30000") == code
+    assert capsys.readouterr().err.count("Its torch differs.") == len(problems)
     assert [(each.name, each.destination, each.port) for each in hosts()] == [("node1", "anna@10.0.0.8", 30000)] * len(
         gpus
     )
@@ -65,10 +72,12 @@ def test_list_is_empty_valid_or_damaged(capsys: pytest.CaptureFixture[str], sepa
         assert run(*arguments) == COMPLETED
         assert capsys.readouterr().out == "No machines are listed. Add one with `footplate hosts add NAME`.\n"
     put_host(Host(name="node1"))
-    put_host(Host(name="node2", port=30000))
+    put_host(Host(name="node2", port=30000, gpus=0))
+    assert run() == COMPLETED
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["GPUS", "–", "0"]
     assert run("--json") == COMPLETED
     decoded = [msgspec.json.decode(line, type=Host) for line in capsys.readouterr().out.splitlines()]
-    assert decoded == [Host(name="node1"), Host(name="node2", port=30000)]
+    assert decoded == [Host(name="node1"), Host(name="node2", port=30000, gpus=0)]
     assert run("add", ".", "--no-check") == COMPLETED
     assert [each.name for each in hosts()] == ["node1", "node2", ""]
     assert run("remove", ".") == COMPLETED

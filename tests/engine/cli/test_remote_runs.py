@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,6 +80,7 @@ def test_follow_kills_follower_that_does_not_exit(
 
     def start(_command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         started.append(popen([sys.executable, "-c", STUCK], **options))
+        assert os.getsid(started[0].pid) != os.getsid(0), "Ctrl+C in the terminal must not end it"
         return started[0]
 
     popen = subprocess.Popen

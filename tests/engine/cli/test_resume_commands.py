@@ -380,6 +380,7 @@ def test_progress_prints_restarts_with_their_cause() -> None:
     )
     for event in (planned(0), lost, planned(7), full, fewer, PhaseChanged(phase="pausing")):
         progress.show(event)
+    progress.show(RunFinished(outcome="failed", cause="It has been printed.", seconds=7.0))
     assert out.getvalue().splitlines()[1:] == [
         "Rank 1 was killed by SIGKILL.",
         "Restarting from the last checkpoint (2 of 3 in a row).",
@@ -389,4 +390,5 @@ def test_progress_prints_restarts_with_their_cause() -> None:
         "Gone.",
         "Restarting from the last checkpoint with 1 device, Strategy single.",
         "Pausing.",
+        "Failed after 7 s.",
     ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
 from engine.checks.job_checks import problems
+from engine.cli.doctor import check_plugins
 from engine.contract.catalogue import (
     Catalogue,
     Measure,
@@ -157,6 +159,9 @@ def test_damaged_supplement_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for content, expected in ((b"{", None), (msgspec.json.encode(Supplement()), Supplement())):
         file.write_bytes(content)
         assert load_supplement() == expected
+    failed = SimpleNamespace(returncode=1, stderr=b"It is odd.")
+    monkeypatch.setattr("engine.runs.plugins.run_child", lambda *_arguments, **_options: failed)
+    assert ["It is odd" in finding.text for finding in check_plugins()] == [True]
 
 
 def test_plugin_problems_warn_in_every_job(tmp_path: Path) -> None:

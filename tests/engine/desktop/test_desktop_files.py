@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
 import sys
@@ -58,8 +59,11 @@ def test_desktop_command_installs_and_removes_its_files(
     announced = f"Footplate is now among the applications: {count} files in {data}.\n"
     assert capsys.readouterr().out == f"{announced}Remove them with: footplate desktop remove\n"
     monkeypatch.setattr(sys, "argv", [str(script.rename(script.with_name("footplate.py"))), "desktop", "install"])
+    os.utime(data / "icons/hicolor", (0, 0))
     assert main(["desktop", "install"]) == 0  # install again, as after an upgrade
     assert entry(data)["Exec"] == f'"{sys.executable}" "{script}.py" %f'
+    assert entry(data)["TryExec"] == sys.executable
+    assert (data / "icons/hicolor").stat().st_mtime > 0, "desktops reload a changed folder"
     assert main(["desktop", "remove"]) == 0
     assert f"\n{count} files removed from {data}." in capsys.readouterr().out
     assert read_tree(data) == before
