@@ -197,7 +197,8 @@ def test_only_run_and_checkpoint_are_needed(
     assert planned is not None
     planned = msgspec.structs.replace(planned, preprocessing=None)
     run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
-    with pytest.raises(CannotLoad) as refused:  # the dataset is gone
+    save_job(of.job.with_fields(dataset="/gone"), run.job_file)
+    with pytest.raises(CannotLoad) as refused:
         read_training(run)
     assert [problem.field for problem in refused.value.problems] == ["dataset"]
     run.events_file.unlink()
