@@ -86,12 +86,15 @@ def test_train_keeps_the_task_of_a_known_model(masked: Path) -> None:
     assert job_for(str(masked), "--model", "mnist_cnn")[0].task == "classification"
 
 
-@pytest.mark.parametrize("arguments", [("--json",), ("--model", "mnist_cnn")])
+@pytest.mark.parametrize(
+    "arguments", [("--json",), ("--model", "mnist_cnn"), ("--model", "resnet18", "--weights-file", "w.pt")]
+)
 def test_train_announces_only_chosen_models(
     images: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_for(str(images), *arguments)
-    assert "Model:" not in capsys.readouterr().err
+    announced = capsys.readouterr().err
+    assert ("Model:" in announced, "Weights:" in announced) == (False, False)
 
 
 def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Path) -> None:
