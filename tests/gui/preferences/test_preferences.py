@@ -127,7 +127,7 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows["theme"].editor.set_value("dark")
     assert theme.is_dark()
     assert [each.isChecked() for each in window.acts.schemes] == [False, False, True]
-    assert "system" in rows["theme"].reset.toolTip().lower()
+    assert rows["theme"].reset.toolTip() == f"Reset to the default ({BY_KEY['theme'].titled_choices()['system']})"
     for _ in range(2):  # a chosen theme stays chosen
         window.acts.light_theme.trigger()
         assert [each.isChecked() for each in window.acts.schemes] == [False, True, False]

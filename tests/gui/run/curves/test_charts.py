@@ -181,7 +181,7 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     chooser = PlotList(rows)
     qtbot.addWidget(chooser)
     chooser.chosen.connect(rows.choose)
-    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
+    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Up, Qt.Key.Key_Down):
         qtbot.keyClick(chooser, key, Qt.KeyboardModifier.AltModifier)
     chooser.item(rows.order.index("times")).setCheckState(Qt.CheckState.Unchecked)
     qtbot.waitUntil(lambda: list_visible_plots(rows)[:2] == ["accuracy", "loss"])
