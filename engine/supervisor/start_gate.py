@@ -93,7 +93,7 @@ class StartGate:
         now = time.monotonic()
         if self.has_slot and not self._is_gpu_check_done:
             self._check_gpus(now - self._slot_since)
-        if now >= self._poll_at and self.failure is None:
+        if now >= self._poll_at:
             self._poll_at = now + POLL_S
             self._poll_queue(are_devices_named=are_devices_named)
 

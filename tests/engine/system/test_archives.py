@@ -37,11 +37,13 @@ def make_oversized(content: bytes) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("make", [make_compressed, make_oversized])
-def test_packed_weights_are_refused(tmp_path: Path, make: object) -> None:
+@pytest.mark.parametrize(
+    ("make", "reason"), [(make_compressed, "it is compressed"), (make_oversized, "larger than the file")]
+)
+def test_packed_weights_are_refused(tmp_path: Path, make: object, reason: str) -> None:
     file = tmp_path / "weights.pt"
     file.write_bytes(make(bytes(1 << 20)))  # type: ignore[operator]
-    with file.open("rb") as stream, pytest.raises(PackedArchiveError):
+    with file.open("rb") as stream, pytest.raises(PackedArchiveError, match=reason):
         refuse_packed(stream)
     with pytest.raises(TaskError, match="can't be read as weights"):
         read_file(str(file))
