@@ -115,7 +115,7 @@ def test_always_enabled_action_works_by_key(styled: QApplication, qtbot: QtBot) 
 def test_switches_agree_for_key_and_button(open_window: OpenWindow, qtbot: QtBot) -> None:
     write_run(8)
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     window.header.devices.click()
     assert not window.acts.devices_panel.isChecked()
     assert not window.dock.panel.isVisible()
@@ -144,7 +144,7 @@ def open_shortcuts(window: MainWindow) -> ShortcutsDialog:
 
 def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     dialog = open_shortcuts(window)
     dialog.choose("devices_panel")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+Shift+J"))

@@ -231,7 +231,7 @@ def test_every_page_is_accessible_and_unclipped(
 ) -> None:
     MACHINES["everything"].write(nvml_stub)
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     stage = Stage(window)
     assert theme.scale_pixels(100) == PERCENT
     found: dict[str, str] = {}

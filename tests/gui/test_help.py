@@ -16,10 +16,8 @@ from tests.support.widgets import OpenWindow, ShowWidget
 
 
 @pytest.fixture
-def window(show_widget: ShowWidget, qtbot: QtBot) -> HelpWindow:
-    window = show_widget(HelpWindow())
-    qtbot.waitExposed(window)
-    return window
+def window(show_widget: ShowWidget) -> HelpWindow:
+    return show_widget(HelpWindow())
 
 
 def list_titles(window: HelpWindow) -> list[str]:
@@ -42,7 +40,7 @@ def read_selection(window: HelpWindow) -> str:
 
 def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: QtBot) -> None:
     main = open_window()
-    qtbot.waitActive(main)
+    qtbot.waitUntil(main.isActiveWindow)
     assert main.help is None  # it is created by its first use
     qtbot.keyClick(main, Qt.Key.Key_F1)
     qtbot.waitUntil(lambda: main.help is not None and main.help.isVisible())

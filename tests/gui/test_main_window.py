@@ -149,7 +149,7 @@ def list_panes(window: MainWindow, qtbot: QtBot, key: Qt.KeyboardModifier) -> li
 def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: QtBot) -> None:
     write_run(8)
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     window.show_form()
     plain, shift = Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier
     work, header = window.workspace, window.header
@@ -180,7 +180,7 @@ def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: Qt
 
 def test_f6_returns_to_the_last_widget_of_a_pane(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     window.show_form()
     window.form.focus_field("epochs")
     epochs = window.focusWidget()

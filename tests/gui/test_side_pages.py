@@ -107,7 +107,7 @@ def test_one_entry_adds_a_page_with_a_tab(
     entry = TabEntry("journal", "Journal", "Shows the journal", f"{__name__}:JournalPage", ("run_list",))
     monkeypatch.setattr(main_window, "TABS", (*pages.TABS, entry))
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     page = window.workspace.tabs["journal"]
     assert page.run_list is window.workspace.run_list
     number = window.pages.indexOf(page)
@@ -127,7 +127,7 @@ def test_one_entry_adds_a_page_with_a_tab(
 
 def test_entries_name_pages_that_can_be_created(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     window.header.tabs.setFocus()
     window.show_form()
     window.form.focus_field("epochs")

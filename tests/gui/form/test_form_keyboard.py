@@ -51,7 +51,7 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
     window = open_window()
     form = window.form
     qtbot.waitUntil(form.train.isEnabled)
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     recipe, epochs = form.rows["recipe"].editor, form.rows["epochs"]
     assert isinstance(recipe, RecipeEditor)
 
@@ -74,7 +74,7 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
     go_to(qtbot, recipe.more)
     choose_from_menu(qtbot, recipe, Qt.Key.Key_S)
     (recipe_dialog,) = form.findChildren(RecipeDialog)
-    qtbot.waitActive(recipe_dialog)
+    qtbot.waitUntil(recipe_dialog.isActiveWindow)
     qtbot.keyClicks(QApplication.focusWidget(), "Mine")
     press(qtbot, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: recipe.value() == "mine" and not epochs.is_changed and not form.findChildren(RecipeDialog))
@@ -84,7 +84,7 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
 
     choose_from_menu(qtbot, recipe, Qt.Key.Key_D)
     (asking,) = form.findChildren(QMessageBox)
-    qtbot.waitActive(asking)
+    qtbot.waitUntil(asking.isActiveWindow)
     go_to(qtbot, next(button for button in asking.buttons() if button.text() == "Delete"))
     press(qtbot, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: recipe.value() == "fine-tune" and epochs.value() == 15)

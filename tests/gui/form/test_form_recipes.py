@@ -286,7 +286,7 @@ def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
     assert isinstance(editor, RecipeEditor)
     editor.save.trigger()
     recipe_dialog = dialog(inspected)
-    qtbot.waitActive(recipe_dialog)
+    qtbot.waitUntil(recipe_dialog.isActiveWindow)
     qtbot.keyClicks(recipe_dialog.name, "Fine-tune")
     qtbot.keyClick(recipe_dialog.name, Qt.Key.Key_Return)
     assert "built-in recipe" in recipe_dialog.problem.text()

@@ -127,7 +127,7 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     panel.begin_prefill(make_prefill(run))
     assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
     panel.begin_prefill(make_prefill(run, text="Again"))
-    qtbot.waitActive(panel)
+    qtbot.waitUntil(panel.isActiveWindow)
     search = panel.form.body.filter.box
     search.setText("warm-up")
     search.setFocus()
@@ -298,7 +298,7 @@ def test_inspection_of_hidden_form_is_repeated_when_it_returns(
 
 def test_banner_is_reached_by_tab_and_cancels_by_space(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
     panel.begin_prefill(make_prefill(run))
-    qtbot.waitActive(panel)
+    qtbot.waitUntil(panel.isActiveWindow)
     reached: set[QWidget | None] = set()
     for _press in range(120):
         panel.focusNextChild()

@@ -41,8 +41,8 @@ class TwoPlots:
         self.group.set_extent(0.0, 99.0)
         qtbot.addWidget(self.window)
         self.window.resize(700, 500)
-        self.window.show()
-        qtbot.waitExposed(self.window)
+        with qtbot.waitExposed(self.window):
+            self.window.show()
         self.redraw()
 
     def redraw(self) -> None:

@@ -33,8 +33,8 @@ class PlotOnScreen:
         qtbot.addWidget(self.plot)
         self.plot.resize(700, 260)
         self.qtbot = qtbot
-        self.plot.show()
-        qtbot.waitExposed(self.plot)
+        with qtbot.waitExposed(self.plot):
+            self.plot.show()
 
     def data(self, count: int, values: np.ndarray | None = None) -> None:
         x = np.arange(float(count))

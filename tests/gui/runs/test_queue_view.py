@@ -186,7 +186,7 @@ def test_queue_shows_up_to_four_rows_without_scrolling(queue_page: RunsPage, enq
 
 
 def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
-    qtbot.waitActive(queue_page)
+    qtbot.waitUntil(queue_page.isActiveWindow)
     choose(queue_page, 1)
     queue_page.queue.buttons["up"].setFocus()
     qtbot.keyClick(queue_page.queue.buttons["up"], Qt.Key.Key_Space)

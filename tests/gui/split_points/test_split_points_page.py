@@ -186,7 +186,7 @@ def test_changed_job_makes_split_points_stale(measured: SplitPointsPage) -> None
 
 def test_escape_leaves_page_and_cancels(page: SplitPointsPage, qtbot: QtBot) -> None:
     page.show_job(JOB, [], {})
-    qtbot.waitActive(page)
+    qtbot.waitUntil(page.isActiveWindow)
     with qtbot.waitSignal(page.closed):
         qtbot.keyClick(page.cancel, Qt.Key.Key_Escape)
     assert not page.child.running
@@ -227,7 +227,7 @@ def test_form_opens_page_and_takes_split_points(open_window: OpenWindow, qtbot: 
 
 def list_tab_stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:
     """Return the accessible names of `first` and the `count` - 1 widgets that Tab reaches after it."""
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     first.setFocus()
     names = []
     for _ in range(count):

@@ -112,7 +112,7 @@ def press(window: MainWindow, key: Qt.Key, qtbot: QtBot, *, shift: bool = False)
 def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
     first, second = write_run(8, name="first"), write_run(12, name="second")
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     page, session = window.train, window.workspace.session
     assert not page.shows_run
     window.form.set_field("epochs", 7)
@@ -143,7 +143,7 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
 
 def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     run = write_run(8, name="ended")
     window.show_run(run)
     window.workspace.followed.run = run  # as if it were on another machine
@@ -259,7 +259,7 @@ def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBo
 
 def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     assert not window.acts.run_settings.isEnabled()
     window.show_run(write_run(8, epochs=9, devices=(CPU, CPU), strategy="ddp"))
     view = window.train.run_settings

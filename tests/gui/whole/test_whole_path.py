@@ -121,7 +121,7 @@ def test_run_continues_without_the_window(open_window: OpenWindow, qtbot: QtBot)
 @pytest.mark.long
 def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = wait_until_ready(open_window(), qtbot)
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     visited: list[str] = []
     press_tab_until(window, "Epochs", visited, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)

@@ -179,7 +179,7 @@ pytestmark = pytest.mark.long
 
 def test_one_key_pauses_and_resumes(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = wait_until_ready(open_window(), qtbot)
-    qtbot.waitActive(window)
+    qtbot.waitUntil(window.isActiveWindow)
     run = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0 and status(window).startswith("Running"))
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)

@@ -498,7 +498,7 @@ def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> 
 
 def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     deliver_snapshot(hosts, make_snapshot(make_process(5)))
-    qtbot.waitActive(view)
+    qtbot.waitUntil(view.isActiveWindow)
     view.tree.setFocus()
     qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert view.filter.hasFocus()
@@ -510,7 +510,7 @@ def test_menu_sorts_like_headers(hosts: Hosts, view: ProcessesView, qtbot: QtBot
         hosts, make_snapshot(make_process(5, user="ben"), make_process(7, user="anna"), make_process(6, user="carl"))
     )
 
-    qtbot.waitActive(view)
+    qtbot.waitUntil(view.isActiveWindow)
     view.tree.setFocus()
 
     def sort_by(title: str) -> None:

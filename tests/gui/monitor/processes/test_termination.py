@@ -57,7 +57,8 @@ def start() -> Iterator[Start]:
 def view(show_widget: ShowWidget, hosts: Hosts, qtbot: QtBot) -> ProcessesView:
     view = ProcessesView(hosts, RunIntervals())
     view.bar.patience_s = 600.0
-    qtbot.waitActive(show_widget(view, 1000, 500))
+    show_widget(view, 1000, 500)
+    qtbot.waitUntil(view.isActiveWindow)
     return view
 
 
