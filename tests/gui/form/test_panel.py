@@ -166,6 +166,7 @@ def test_escape_in_the_panel_asks_before_it_discards_edits(
     (box,) = panel.findChildren(QMessageBox)
     next(button for button in box.buttons() if button.text() == "Discard").click()
     assert panel.form.prefill is None
+    panel.setParent(None)  # the window would delete it before its fixture ends its work
 
 
 def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> None:
