@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import tracemalloc
 import zipfile
@@ -20,6 +19,7 @@ from engine.contract.job import Job
 from engine.runs.export import ExportRefused, export_folder, export_zip, replace_home
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from tests.engine.cli.terminal import footplate, run_in_this_process
+from tests.support.limits import limit_file_size
 
 TEXTS = {"doctor.txt": "ok    Python"}
 
@@ -169,13 +169,8 @@ def test_export_leaves_nothing_after_a_failure(run: RunFolder, tmp_path: Path, e
 @pytest.mark.parametrize("export", [export_folder, export_zip])
 def test_export_to_a_full_disk_leaves_nothing(run: RunFolder, tmp_path: Path, export: type) -> None:
     before = set(tmp_path.iterdir())
-    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-    try:
-        with pytest.raises(ExportRefused):
-            export(run, tmp_path / "report", TEXTS, checkpoints=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with limit_file_size(2000), pytest.raises(ExportRefused):
+        export(run, tmp_path / "report", TEXTS, checkpoints=True)
     assert set(tmp_path.iterdir()) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import socket
 import sys
@@ -31,6 +32,7 @@ from engine.supervisor.endpoint import Endpoint, open_endpoint
 from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import Start, Supervised, events, messages
 from tests.engine.supervisor.tiny_worker import step_metrics
+from tests.support.limits import limit_resource
 from tests.support.served import LocalServer
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -230,22 +232,16 @@ def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: 
 def test_clients_are_accepted_once_descriptors_are_free(
     served: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import resource
-
     def refuse_client(pause_s: float) -> socket.socket:
         """Let a client connect while no descriptor is free, after which the server accepts none for `pause_s`."""
         monkeypatch.setattr(server, "NO_FILE_S", pause_s)
         client = served.open_client(HELLO)
         lowest = os.dup(0)
         os.close(lowest)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-        try:
+        with limit_resource(resource.RLIMIT_NOFILE, lowest):
             served.poll_for(0.1)
             with pytest.raises(BlockingIOError):
                 client.recv(1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return client
 
     served.receive(refuse_client(0.02), lambda data: b'"welcome"' in data)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,21 +21,8 @@ from engine.supervisor.event_log import INDEX_EVERY, RECENT_BYTES, RETRY_S, Even
 from engine.system.decode_errors import NOT_DECODED
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.clock import Clock
+from tests.support.limits import limit_file_size
 from tests.support.syncing import record_syncs
-
-
-@contextmanager
-def disk_full_at(size: int) -> Iterator[None]:
-    """Limit the files of this process to `size` bytes, so that writes are cut short and fail.
-
-    Tests need `capsys` with this, because pytest's default output capture writes to a file, too.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def all_events(log: EventLog) -> list[AnyEvent]:
@@ -64,7 +50,7 @@ def test_full_disk_keeps_events_in_memory(
 ) -> None:
     monkeypatch.setattr(module, "RECENT_BYTES", 100)
     log = EventLog(path)
-    with disk_full_at(1000):
+    with limit_file_size(1000):
         for number in range(100):
             assert log.append(LogLine(text=f"line {number}"))
         assert log.fault is not None
@@ -83,7 +69,7 @@ def test_full_disk_keeps_events_in_memory(
 
 def test_full_disk_drops_only_metrics_beyond_the_memory_limit(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = EventLog(path, memory_limit_bytes=5000)
-    with disk_full_at(0):
+    with limit_file_size(0):
         appended = sum(log.append(step_metrics(step)) for step in range(1, 201))
         assert appended < 200
         assert log.append(LogLine(text="never dropped"))
@@ -99,7 +85,7 @@ def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
     log = EventLog(path, memory_limit_bytes=0)
     for _ in range(2):
-        with disk_full_at(0):
+        with limit_file_size(0):
             log.append(LogLine(text="one"))
             log.append(step_metrics(1))
             clock.now += 2 * RETRY_S
@@ -124,12 +110,12 @@ def test_full_disk_keeps_run_finished_last(path: Path, capsys: pytest.CaptureFix
         path.unlink(missing_ok=True)
         log = EventLog(path)
         if is_full_before:
-            with disk_full_at(200):
+            with limit_file_size(200):
                 for number in range(10):
                     log.append(LogLine(text=f"line {number}"))
             log.append(RunFinished(outcome="completed"))
         else:
-            with disk_full_at(0):
+            with limit_file_size(0):
                 log.append(RunFinished(outcome="completed"))
         log.close()
         events = list(RunFolder(path.parent).events())

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CacheRefused
 from engine.data.cache.cached_images import RECORD, CachedImages
 from engine.system.cache_limit import LIMIT_VARIABLE, images_folder
+from tests.support.limits import limit_file_size
 
 ROOT = Path(__file__).parents[4]
 SIZE, CHANNELS, COUNT = 8, 3, 12
@@ -454,12 +454,8 @@ def test_failed_write_is_reported_once_and_images_remain(dataset: Path, cached: 
     reported: list[str] = []
     cache = cached(dataset, on_failure=reported.append)
     paths = files(dataset)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5 * BYTES, limits[1]))  # Python ignores the signal that goes with it
-    try:
+    with limit_file_size(5 * BYTES):
         stored = [cache.prepare(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert stored == [True] * 5 + [False] * 7
     assert reported == ["File too large"]
     assert [cached(dataset).prepare(sample) for sample in range(COUNT)] == stored

@@ -15,6 +15,7 @@ from engine.contract.inference.prediction import PredictedRow, PredictRequest, S
 from engine.inference.prediction import joining
 from engine.inference.prediction.joining import PredictionSummary, write_tables
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal, ObjectEntry, Writers
+from tests.support.limits import limit_file_size
 
 OBJECTS = (ObjectEntry(2, 0.75, (2.0, 3.5, 12.0, 8.0), 31.25), ObjectEntry(0, 0.25, (0.0, 1.0, 4.0, 7.0), 9.5, "PPYo1"))
 LAST = Entry(
@@ -79,15 +80,8 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
 
 
 def test_incomplete_entries_are_errors(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(tmp_path, 1, 0) as journal:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))
-        try:
-            with pytest.raises(OSError, match="too large"):
-                journal.add(LAST)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with Journal(tmp_path, 1, 0) as journal, limit_file_size(40), pytest.raises(OSError, match="too large"):
+        journal.add(LAST)
 
 
 def test_error_of_the_last_batch_is_raised(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from engine.runs.queue.tickets import locked_queue, queue_folder
 from engine.runs.searches import save_trial
 from engine.system import file_locks, paths
 from tests.engine.runs.queue.slots import OPEN, list_waits, make_slot, ticket_of
+from tests.support.limits import limit_file_size, limit_resource
 
 ROOT = Path(__file__).parents[4]
 
@@ -318,29 +318,19 @@ def test_blocked_queue_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # Exhausted resources
 
 
-@contextmanager
-def limited(resource_id: int, maximum: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource_id)
-    resource.setrlimit(resource_id, (maximum, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource_id, (soft, hard))
-
-
 def test_missing_descriptors_keep_tickets() -> None:
     slot = make_slot("one")
     slot.poll()
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)  # the mutex uses it, so none remains for a ticket
-    with limited(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
+    with limit_resource(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
         list_waiting()
     assert list_holders() == {"x": ("one",)}
 
 
 def test_full_disk_leaves_no_partial_ticket() -> None:
     slot, at_once = make_slot("one"), make_slot("two", start="at_once")
-    with limited(resource.RLIMIT_FSIZE, 10):
+    with limit_file_size(10):
         with pytest.raises(CannotQueue, match="File too large"):
             slot.poll()
         at_once.poll()
