@@ -123,9 +123,9 @@ def send_batches() -> list[list[list[float]]]:
         sent.acquire()
         slot = slots[number % 2]
         tensors = slot.receive(pixel_rows=1, number_rows=2)
-        if number > 1:  # the first batch must be waited for without it
+        if number > 1:  # without a slow kernel, only `receive` waits for the first batch
             torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
-        references.append([tensor.clone() for tensor in reversed(tensors)])  # the last one is copied last
+        references.append([tensor.clone() for tensor in reversed(tensors)])  # first the one that is copied last
         slot.record_consumed()
         free.release()
     reader.join()
@@ -148,7 +148,7 @@ class _Numbers(SampleSet):
 
 
 def load_samples() -> list[list[list[float]]]:
-    """Load eight batches of two samples on a GPU that reads them later. Returns the inputs and targets of each batch."""
+    """Load eight batches of two samples to a GPU that reads them late, and return their inputs and targets."""
     device = torch.device("cuda", 0)
     sampler = GlobalBatchSampler(16, 2, 0, 1, RandomStreams(0), shuffle=False)
     loader = SampleLoader(_Numbers(), sampler, threads=1, device=device, on_unreadable=print)

@@ -135,9 +135,8 @@ def test_search_finds_limit_below_prediction(true: int) -> None:
 
 
 def test_search_finds_size_below_any_that_fails() -> None:
-    found = run_search(
-        Machine(1_000_000, 0, 1000, step=45_000, noise=0.05, seed=11)
-    )  # memory varies more than expected
+    machine = Machine(1_000_000, 0, 1000, step=45_000, noise=0.05, seed=11)  # memory varies more than expected
+    found = run_search(machine)
     failed = [size for size, tried in found.trials.items() if tried is None]
     assert 900 < found.largest < min(failed)
     assert any(tried for size, tried in found.trials.items() if size > min(failed))

@@ -46,13 +46,9 @@ def test_processes_share_the_free_memory_of_a_container(tmp_path: Path, monkeypa
 
     soft_limits: list[int] = []
     monkeypatch.setattr(resource, "setrlimit", lambda _kind, limits: soft_limits.append(limits[0]))
-    files = {
-        "max": f"{1 << 36}\n",
-        "current": f"{(1 << 36) - (1 << 30)}\n",
-        "stat": "inactive_file 0\n",
-    }  # 1 GiB is free
-    for name, text in files.items():
-        (tmp_path / f"memory.{name}").write_text(text)
+    used = (1 << 36) - (1 << 30)  # 1 GiB is free
+    for name, content in {"max": 1 << 36, "current": used, "stat": "inactive_file 0"}.items():
+        (tmp_path / f"memory.{name}").write_text(f"{content}\n")
     monkeypatch.setattr(memory, "_ROOT", tmp_path)
     monkeypatch.setattr(memory, "_read_process_bytes", lambda _name: 0)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 35))

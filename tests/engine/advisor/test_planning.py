@@ -114,9 +114,8 @@ def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
             write_image(tmp_path / split / name / "a.png", 80, mode="L")
     # The measurement doesn't load pretrained weights.
     split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32, pretrained=True)
-    assert (
-        sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3 - 64 * 2 * 3 * 3
-    )  # for one channel
+    parameters = 722_496 + 513 * 3 - 64 * 2 * 3 * 3  # for one channel
+    assert sum(stage.parameters for stage in compute_stages(split)) == parameters
 
 
 def test_planner_measures_custom_split_points() -> None:

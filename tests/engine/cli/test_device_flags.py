@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -52,10 +53,7 @@ def test_search_resolves_cuda_indices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unreadable_devices_are_reported_if_gpus_are_requested(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], is_reported: bool
 ) -> None:
-    def fail() -> Snapshot:
-        raise children.ChildFailed("it is gone")
-
-    monkeypatch.setattr(children, "read_snapshot", fail)
+    monkeypatch.setattr(children, "read_snapshot", Mock(side_effect=children.ChildFailed("it is gone")))
     arguments = ["train", str(tmp_path), "--model", "mnist_cnn", *flags]
     options, options.unknown = create_parser().parse_known_args(arguments)
     _, problems = train.validate(options)

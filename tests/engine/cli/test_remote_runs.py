@@ -63,14 +63,14 @@ def test_fetch_prints_the_local_copy(
         return Path("/mirror", machine.name, name, file)
 
     put_host(Host(name="atlas"))
-    shown: list[str] = []
-    monkeypatch.setattr(StatusLine, "show", lambda _line, text: shown.append(text))
+    progress: list[str] = []
+    monkeypatch.setattr(StatusLine, "show", lambda _line, text: progress.append(text))
     monkeypatch.setattr(remote, "fetch", fetch)
     answer = run_in_this_process("fetch", *arguments)
     file = (*arguments, "checkpoints/best.pt")[1]
     assert (answer.code, answer.out) == (code, "" if code else f"/mirror/atlas/last/{file}\n")
     assert ("footplate: It is gone." in answer.err) == (error is not None)
-    assert shown == ([] if code else ["1 B of 2 B"])
+    assert progress == ([] if code else ["1 B of 2 B"])
 
 
 def test_follow_kills_follower_that_does_not_exit(

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from engine.cli import resume, watching
@@ -27,7 +29,6 @@ from engine.contract.events import (
     Restarting,
     RunFinished,
     RunStarted,
-    StepMetrics,
     Validation,
     Warned,
 )
@@ -39,6 +40,7 @@ from engine.runs.index import find_run
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from tests.engine.cli.terminal import Answer, TerminalStream, footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
+from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.gui.sources.written_runs import append_events, supervise_here, write_run
 from tests.support.served import LocalServer
 from tests.support.waiting import wait_until
@@ -262,20 +264,15 @@ def test_late_supervisor_receives_interrupts_and_repeats_no_events(
     """Let the supervisor answer only after its log was read, or listen only after Ctrl+C."""
     monkeypatch.setattr(watching, "ANSWER_S", 0.0 if is_silent else watching.ANSWER_S)
     run, returned, handler = create_run(Job()), threading.Event(), signal.getsignal(signal.SIGINT)
-    attempts: list[object] = []
-
-    def connect(*arguments: Any) -> RunConnection:
-        attempts.append(arguments)
-        return RunConnection(*arguments)
-
+    connect = Mock(wraps=RunConnection)
     monkeypatch.setattr(watching, "RunConnection", connect)
 
     def serve() -> list[Command]:
         if not is_silent:
             wait_until(lambda: signal.getsignal(signal.SIGINT) != handler, "the handler")
             signal.raise_signal(signal.SIGINT)
-            enough = len(attempts) + 2
-            wait_until(lambda: len(attempts) >= enough or returned.is_set(), "further attempts to connect")
+            enough = connect.call_count + 2
+            wait_until(lambda: connect.call_count >= enough or returned.is_set(), "further attempts to connect")
         server = LocalServer(run.path, [Warned(code="x", message="It begins.")])
         supervise_here(run, endpoint=server.server.endpoint.text)
         try:
@@ -353,10 +350,7 @@ def test_status_line_has_the_time_of_the_remaining_steps(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "200")
     out, err = io.StringIO(), TerminalStream()
     progress = ProgressDisplay(create_run(Job()), out, err)
-    steps = [
-        StepMetrics(epoch=1, step=step, time=time, loss=1.0, learning_rate=0.1, images_per_second=8.0, data_wait_s=0.0, compute_s=0.1)
-        for step, time in ((4, 100.0), (8, 108.0))
-    ]  # fmt: skip
+    steps = [msgspec.structs.replace(step_metrics(step), time=time) for step, time in ((4, 100.0), (8, 108.0))]
     for event in (planned(3), *steps):
         progress.show(event)
     assert err.getvalue().endswith("  24 s left")  # for 12 more steps

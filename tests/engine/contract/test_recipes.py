@@ -368,19 +368,11 @@ def refuse(_source: Path, _target: Path) -> None:
 
 
 def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
-    settings = {
-        "epochs": 7,
-        "milestones": (2, 4),
-        "schedule": "step",
-        "clip_norm": 0.5,
-        "mixup": 0.0,
-        "momentum": 0.0,
-        "seed": 3,
-    }
+    expected = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "momentum": 0.0}
+    settings = expected | {"mixup": 0.0, "seed": 3}
     assert recipes.save_recipe(" My “best” run", "", "classification", settings) == "my-best-run"
     recipe = load_recipes().get("my-best-run")
     assert recipe is not None
-    expected = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "momentum": 0.0}
     assert recipe.values(facts()) == expected
     assert (recipe.title, recipe.about, recipe.tasks) == ("My “best” run", "A custom recipe.", ("classification",))
     path = Path(recipe.path)

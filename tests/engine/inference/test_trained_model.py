@@ -195,8 +195,7 @@ def test_only_run_and_checkpoint_are_needed(
             read_training(run)
     planned = of.run.read_plan()
     assert planned is not None
-    planned = msgspec.structs.replace(planned, preprocessing=None)
-    run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
+    run.events_file.write_bytes(ENCODE.encode(msgspec.structs.replace(planned, preprocessing=None)) + b"\n")
     save_job(of.job.with_fields(dataset="/gone"), run.job_file)
     with pytest.raises(CannotLoad) as refused:
         read_training(run)

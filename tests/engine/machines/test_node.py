@@ -55,17 +55,12 @@ from tests.support.waiting import wait_until
 MEET = Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False)
 BLOCKED_AGENT = """
 import threading
-from engine.machines import agent, node
-agent.preload = lambda: None
 agent.Agent.__init__ = lambda *_: threading.Event().wait()
-node.serve()
 """
 
 
 AGENT_OF_KILLED_WORKER = """
 import threading
-from engine.machines import agent, node
-agent.preload = lambda: None
 class Agent:
     def __init__(self, *_):
         print("output of a library", flush=True)
@@ -75,34 +70,11 @@ class Agent:
     def wait(self):
         return {1: None if self.killed.wait(5) else 0}
 agent.Agent = Agent
-node.serve()
-"""
-
-
-FAILING_AGENT = """
-from engine.machines import agent, node
-agent.preload = lambda: None
-def fail(*_):
-    raise agent.AgentFailed("the agent has failed")
-agent.Agent = fail
-node.serve()
-"""
-
-
-NODE_WITHOUT_FACTS = """
-from engine.machines import agent, node
-agent.preload = lambda: None
-def fail(_job):
-    raise OSError("the disk has failed")
-node.digest_inputs = fail
-node.serve()
 """
 
 
 NODE_WITH_WORKER = """
 import os, subprocess, sys
-from engine.machines import agent, node
-agent.preload = lambda: None
 class Agent:
     def __init__(self, request, rendezvous, listener, path):
         self.arguments = [sys.executable, "-c", {worker!r}, str(path), str(rendezvous.port == listener.getsockname()[1])]
@@ -110,7 +82,6 @@ class Agent:
         return dict.fromkeys((0, 1), subprocess.run(self.arguments, env=os.environ | {{"RANK": "0"}}).returncode)
 agent.Agent = Agent
 node.usable_cores = lambda: 7
-node.serve()
 """
 WORKER = """
 import os, sys
@@ -173,9 +144,10 @@ def make_request(folder: Path) -> NodeRequest:
 
 
 def start_node(script: str, *messages: ToNode) -> subprocess.Popen[bytes]:
-    """Start a node with the given Python code, and send it `messages`."""
+    """Start a node after the Python code `script` has replaced parts of it, and send it `messages`."""
+    code = f"from engine.machines import agent, node\nagent.preload = lambda: None\n{script}\nnode.serve()"
     node = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
     )
     assert node.stdin is not None
     for message in messages:
@@ -201,11 +173,15 @@ def test_worker_killed_before_its_agent_exists_does_not_run(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("script", "cause"),
-    [(NODE_WITHOUT_FACTS, "OSError: the disk has failed"), (FAILING_AGENT, "the agent has failed")],
+    ("function", "error", "cause"),
+    [
+        ("node.digest_inputs", "OSError('the disk has failed')", "OSError: the disk has failed"),
+        ("agent.Agent", "agent.AgentFailed('the agent has failed')", "the agent has failed"),
+    ],
     ids=["facts", "agent"],
 )
-def test_failed_node_reports_its_failure(tmp_path: Path, script: str, cause: str) -> None:
+def test_failed_node_reports_its_failure(tmp_path: Path, function: str, error: str, cause: str) -> None:
+    script = f"from unittest.mock import Mock\n{function} = Mock(side_effect={error})"
     with start_node(script, make_request(tmp_path), MEET) as node:
         assert node.stdout is not None
         messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats

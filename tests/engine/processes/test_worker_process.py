@@ -36,14 +36,19 @@ def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
     return 0
 
 
+def start_worker(
+    folder: Path, function: str = f"{__name__}:{count_commands.__name__}", *, fork: bool = True
+) -> WorkerProcess:
+    """Start a worker that executes `function`, with the run folder `folder`."""
+    return WorkerProcess(make_worker_spec(Job(), run_folder=str(folder)), function, fork=fork)
+
+
 def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_kept: set[int]) -> None:
         raise OSError("full")
 
     monkeypatch.setattr(linux, "release_inherited_files", fail)
-    worker = WorkerProcess(
-        make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
-    )
+    worker = start_worker(tmp_path)
     with selectors.DefaultSelector() as selector:
         worker.listen(selector, lambda: None)
         try:
@@ -60,7 +65,7 @@ def test_forked_worker_repeats_no_buffered_output(
     for stream, fd in (("stdout", 1), ("stderr", 2)):
         monkeypatch.setattr(sys, stream, open(fd, "w", closefd=False))  # noqa: SIM115 - the child must not close it
         getattr(sys, stream).write(f"pending on {stream}")
-    worker = WorkerProcess(make_worker_spec(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
+    worker = start_worker(tmp_path, "missing:function")
     try:
         wait_until(lambda: worker.poll() is not None, "the worker to end")
         assert worker.poll() == 1
@@ -73,9 +78,7 @@ def test_forked_worker_repeats_no_buffered_output(
 
 def test_forked_worker_is_ended_by_sigterm_that_its_parent_ignores(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    worker = WorkerProcess(
-        make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
-    )
+    worker = start_worker(tmp_path)
     signal.signal(signal.SIGTERM, before)
     try:
         worker.send(SaveElsewhere(folder="f"))
@@ -113,10 +116,9 @@ def test_run_workers_raises_after_its_time(tmp_path: Path) -> None:
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
-    spec = make_worker_spec(Job(), run_folder=str(tmp_path))
     log = RunFolder(tmp_path).worker_log(0)
     log.write_text("of an earlier execution\n")
-    worker = WorkerProcess(spec, f"{__name__}:{count_commands.__name__}", fork=False)
+    worker = start_worker(tmp_path, fork=False)
     try:
         assert worker.channel is not None
         worker.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -83,12 +83,8 @@ def test_layer_pairs_are_divisible() -> None:
     model = nn.Sequential(*row, linear())
     (pair,) = find_layer_pairs(model)
     assert (pair.first, pair.second, pair.units, pair.dropouts) == (row[0], row[3], 8, (row[2],))
-    assert pair.elementwise == (
-        row[1],
-        row[2],
-        row[4],
-        row[7],
-    )  # the one after `second` must not change its output in place
+    # Those after `second` must not change its output in place.
+    assert pair.elementwise == (row[1], row[2], row[4], row[7])
     model[8].weight = model[3].weight
     assert find_layer_pairs(model) == []
     assert find_layer_pairs(nn.Sequential(nn.Linear(7, 8), nn.GELU(), linear())) == [], "it has few inputs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import socket
 from collections.abc import Iterable, Iterator
@@ -92,6 +91,19 @@ def trial(job: Job, tmp_path: Path) -> Iterator[_Trial]:
         reporter.close()
 
 
+def simulate_steps(
+    trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch, durations: list[float]
+) -> tuple[Iterator[Any], Iterator[float]]:
+    """Let the steps of a trial last as long as given. Return a batch for each of them, and the unused durations."""
+    unused = iter(durations)
+
+    def step(*_arguments: object) -> None:
+        clock.now += next(unused)
+
+    monkeypatch.setattr(trial.strategy, "step", step)
+    return iter([object()] * len(durations)), unused
+
+
 @pytest.mark.parametrize(
     ("durations", "limits", "timed"),
     [
@@ -111,19 +123,23 @@ def test_steps_are_timed_until_enough_or_too_slow(
     limits: tuple[int, int, float],
     timed: list[float],
 ) -> None:
-    waiting, (warm_up, min_steps, seconds) = iter(durations), limits
-
-    def step(*_arguments: object) -> None:
-        clock.now += next(waiting)
+    batches, _ = simulate_steps(trial, clock, monkeypatch, durations)
+    warm_up, min_steps, seconds = limits
 
     def is_true_on_any_rank(flag: bool) -> bool:
         clock.now += 0.001  # does not count
         return flag
 
-    monkeypatch.setattr(trial.strategy, "step", step)
     monkeypatch.setattr(trial, "is_true_on_any_rank", is_true_on_any_rank)
-    batches: Any = iter([object()] * len(durations))
     assert trial.time_steps(batches, warm_up=warm_up, min_steps=min_steps, seconds=seconds) == pytest.approx(timed)
+
+
+def test_rehearsed_steps_are_timed_until_they_are_late(
+    trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, unused = simulate_steps(trial, clock, monkeypatch, [0.5, 0.2, 0.4, 9.0])
+    assert trial_worker._train(trial, batches, 1.0) == pytest.approx([0.5, 0.2, 0.4])
+    assert list(unused) == [9.0]
 
 
 @pytest.mark.parametrize(
@@ -165,26 +181,22 @@ def test_link_transfers_the_counted_bytes(trial: _Trial, clock: Clock, monkeypat
     def all_reduce(load: Tensor) -> None:
         clock.now += 0.01 + load.nbytes / 1e9
 
-    group = Mock(get_world_size=lambda: 2, all_reduce=all_reduce)
-    monkeypatch.setattr(trial_worker, "dist", group)
+    monkeypatch.setattr(trial_worker, "dist", Mock(get_world_size=lambda: 2, all_reduce=all_reduce))
     found = trial_worker._measure_link(trial)
     assert found is not None
-    assert (found.bytes_per_second, found.latency_s, found.ranks) == (
-        pytest.approx(1e9, rel=0.01),
-        pytest.approx(0.01, rel=0.01),
-        2,
-    )
+    assert (found.bytes_per_second, found.latency_s) == pytest.approx((1e9, 0.01), rel=0.01)
+    assert found.ranks == 2
 
 
-def test_energy_per_image_is_that_of_a_typical_step(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_per_image_is_that_of_a_typical_step(
+    trial: _Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trial_worker, "_time_steps", lambda *_arguments, **_options: ([1.0, 2.0, 6.0], 8.0))
     monkeypatch.setattr(trial_worker, "_measure_loading", lambda _trial: None)
+    # The original would limit the memory of all later tests in this process.
+    monkeypatch.setattr(trial_worker, "MainMemoryLimit", lambda *_arguments: Mock(read_peak=dict))
     write_request(tmp_path, TrialRequest())
-    channel, other_end = socket.socketpair()
-    reporter = Reporter(channel, 0, on_end=lambda: None)
-    with channel, other_end:
-        trial_worker._run_trial(make_worker_spec(job, run_folder=str(tmp_path)), reporter)
-        reporter.close()
+    trial_worker._run_trial(trial.prepared.spec, trial.reporter)
     (result,) = take_results(tmp_path, RankMeasurements)
     assert result.joules_per_image == 8.0 * 2.0 / 4
 
@@ -266,26 +278,10 @@ def test_batch_finder_times_steps_after_warm_up(
     on_cpu: bool,
     mean_s: float,
 ) -> None:
-    waiting = iter(durations)
-
-    def step(*_arguments: object) -> None:
-        clock.now += next(waiting)
-
+    batches, unused = simulate_steps(trial, clock, monkeypatch, durations)
     monkeypatch.setattr(batch_worker, "clock", lambda _device: clock.now)
-    monkeypatch.setattr(trial.strategy, "step", step)
-    batches: Any = iter([object()] * len(durations))
     found = batch_worker._measure_step_s(trial.prepared, trial.reporter, batches, on_cpu=on_cpu)
-    assert (found, list(waiting)) == (pytest.approx(mean_s), [])
-
-
-def test_rehearsed_steps_are_timed_until_they_are_late(
-    trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting = iter([0.5, 0.2, 0.4, 9.0])
-    monkeypatch.setattr(trial.strategy, "step", lambda *_: setattr(clock, "now", clock.now + next(waiting)))
-    batches: Any = iter([object()] * 4)
-    assert trial_worker._train(trial, batches, 1.0) == pytest.approx([0.5, 0.2, 0.4])
-    assert list(waiting) == [9.0]
+    assert (found, list(unused)) == (pytest.approx(mean_s), [])
 
 
 def test_smaller_batch_is_divided_among_the_ranks(trial: _Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +291,7 @@ def test_smaller_batch_is_divided_among_the_ranks(trial: _Trial, clock: Clock, m
         clock.now += 0.5
         sizes.add((len(batch.inputs), len(batch.targets), batch.global_size))
 
-    (full,) = itertools.islice(trial_worker.iterate_repeated_batches(trial.prepared, trial.reporter), 1)
+    full = next(trial_worker.iterate_repeated_batches(trial.prepared, trial.reporter))
     monkeypatch.setattr(trial_worker, "iterate_repeated_batches", lambda *_: iter([full]))
     monkeypatch.setattr(trial.strategy, "step", step)
     monkeypatch.setattr(trial.strategy, "data_world", 2)
@@ -306,7 +302,7 @@ def test_smaller_batch_is_divided_among_the_ranks(trial: _Trial, clock: Clock, m
 def test_large_batch_repeats_few_images(trial: _Trial) -> None:
     spec = msgspec.structs.replace(trial.prepared.spec, job=trial.prepared.spec.job.with_fields(batch_size=20))
     prepared = _Trial(spec, trial.reporter, trial.request).prepared
-    (batch,) = itertools.islice(trial_worker.iterate_repeated_batches(prepared, trial.reporter), 1)
+    batch = next(trial_worker.iterate_repeated_batches(prepared, trial.reporter))
     assert (len(batch.inputs), len(batch.targets), batch.global_size) == (20, 20, 20)
     assert batch.inputs[16:].equal(batch.inputs[:4])
     reserved = reserve_prefetched(prepared)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import psutil
@@ -427,10 +428,7 @@ def test_number_of_a_deleted_trial_is_not_used_again(monkeypatch: pytest.MonkeyP
 
 
 def test_unexpected_error_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_preloader: Preloader) -> None:
-        raise ValueError("odd")
-
-    monkeypatch.setattr(Preloader, "start", fail)
+    monkeypatch.setattr(Preloader, "start", Mock(side_effect=ValueError("odd")))
     folder = create_search(make_search_config())
     with pytest.raises(ValueError, match="odd"):
         Driver(folder, make_search_config(), Preloader()).run()
@@ -581,30 +579,23 @@ def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_signals_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: object) -> None:
-        raise AssertionError("nothing handles the signal")
-
-    ended: list[Driver] = []
+    end, unhandled = Mock(), Mock(side_effect=AssertionError("nothing handles the signal"))
     numbers = (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(Preloader, "start", lambda _preloader: None)
-    monkeypatch.setattr(Driver, "end", lambda driver: ended.append(driver))  # noqa: PLW0108 - it is bound
+    monkeypatch.setattr(Driver, "end", end)
     monkeypatch.setattr(Driver, "run", lambda _driver: list(map(signal.raise_signal, numbers)))
-    handlers = {number: signal.signal(number, fail) for number in numbers}
+    handlers = {number: signal.signal(number, unhandled) for number in numbers}
     try:
         assert search_program._drive(create_search(make_search_config())) == 0
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert len(ended) == 2
+    assert end.call_count == 2
 
 
 def test_run_that_cannot_be_started_is_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     written = SimulatedSearch(monkeypatch, {}, confirm=0)
-
-    def fail(_driver: Driver, _run: RunFolder) -> None:
-        raise OSError("no more processes")
-
-    monkeypatch.setattr(Driver, "_start", fail)
+    monkeypatch.setattr(Driver, "_start", Mock(side_effect=OSError("no more processes")))
     state = written.step()
     assert (state.ended, state.trials) == ("failed", ())
 

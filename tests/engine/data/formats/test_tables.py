@@ -118,9 +118,8 @@ def test_each_truncated_table_is_reported(tmp_path: Path) -> None:
     last_lines = {"a.csv": "b.pn", "b.csv": "b.png,cat", "c.csv": "c.p"}
     tables = [table(tmp_path, name, f"file,x\na.png,cat\n{line}") for name, line in last_lines.items()]
     problems = warn_about_cut_lines(Tree(str(tmp_path)), [each for each in tables if each is not None])
-    assert [[part in problem.message for part in ("a.csv", "b.pn.", "c.csv", "c.p.")] for problem in problems] == [
-        [True, True, False, False], [False, False, True, True],
-    ]  # fmt: skip
+    found = [[text for text in ("a.csv", "b.pn.", "c.csv", "c.p.") if text in each.message] for each in problems]
+    assert found == [["a.csv", "b.pn."], ["c.csv", "c.p."]]
 
 
 # Columns

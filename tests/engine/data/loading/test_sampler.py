@@ -90,8 +90,9 @@ def test_union_of_ranks_is_the_same_with_unequal_shares(
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shares=weights) for rank in range(world)
     ]
     steps = list(zip(*samplers, strict=True))
-    for samples, weight in ((each, weight) for step in steps for each, weight in zip(step, weights, strict=True)):
-        assert abs(len(samples.indices) - samples.global_size * weight / sum(weights)) < 1
+    for step in steps:
+        for samples, weight in zip(step, weights, strict=True):
+            assert abs(len(samples.indices) - samples.global_size * weight / sum(weights)) < 1
     joined = [np.concatenate([share.indices for share in shares]) for shares in steps]
     assert [indices.tolist() for indices in joined] == [indices.tolist() for [indices] in single]
 

@@ -35,8 +35,8 @@ Read = Callable[[Callable[[NvmlReading], bool]], NvmlReading]
 class Laptop:
     """Machine with one GPU, whose power state a test sets with `set_status`.
 
-    An idle GPU isn't read for `rest_s` seconds, so that it can fall asleep. `intervals_s` are other times between the
-    readings of some groups of quantities.
+    An idle GPU isn't read for `rest_s` seconds, so that it can fall asleep. `intervals_s` overrides the intervals at
+    which groups of quantities are read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,12 +174,12 @@ def test_idle_laptop_gpu_is_skipped_for_a_while(laptop: Laptop, read: Read, tmp_
     for _ in range(40):  # for more than two seconds
         assert read(is_awake).gpus[0].temperature_c == 40
         sizes.append(calls.stat().st_size)
-    is_asked = np.diff(sizes) > 0
-    assert is_asked[5:].any()
-    assert is_asked.mean() < 0.5
-    asked = calls.read_text()
-    assert asked.count(" mig\n") >= asked.count(" utilization\n") - 1
-    assert asked.count(" processes\n") >= 3 * (asked.count(" utilization\n") - 1)
+    is_queried = np.diff(sizes) > 0
+    assert is_queried[5:].any()
+    assert is_queried.mean() < 0.5
+    queries = calls.read_text()
+    assert queries.count(" mig\n") >= queries.count(" utilization\n") - 1
+    assert queries.count(" processes\n") >= 3 * (queries.count(" utilization\n") - 1)
 
 
 def test_idle_laptop_gpu_is_read_for_another_panel(laptop: Laptop, read: Read) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -216,15 +216,10 @@ def test_free_bytes_are_shared_by_workers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_fastest_update_and_fastest_round_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_costs, "UPDATED_PARAMETERS", 16)
     times = iter((0.0, 8.0, 10.0, 12.0, 20.0, 24.0))
-    updated: list[Tensor] = []
-
-    def create_step(parameters: list[tuple[str, Tensor]], *arguments: Any) -> OptimizerStep:
-        updated.extend(tensor for _, tensor in parameters)
-        return OptimizerStep(parameters, *arguments)
-
+    create_step = Mock(wraps=OptimizerStep)
     monkeypatch.setattr(stage_costs, "OptimizerStep", create_step)
     assert measure_update_s(Job(), CPU, lambda: next(times)) == 2.0 / 16
-    assert sum(tensor.numel() for tensor in updated) == 16
+    assert sum(tensor.numel() for _, tensor in create_step.call_args.args[0]) == 16
     readings = [0.0]
 
     def clock() -> float:

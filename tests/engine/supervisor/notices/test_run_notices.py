@@ -393,7 +393,8 @@ def test_invalid_settings_are_logged_once_and_ignored() -> None:
         f"failed = 3\nrestarted = 4\nleast_minutes = 0\ndesktop = false\ncommand = {json.dumps(COMMAND)}\n"
     )
     run.emit(TRAINING)
-    assert all(map(str.__contains__, run.warnings, ("failed = 3", "restarted = 4")))
+    for warning, setting in zip(run.warnings, ("failed = 3", "restarted = 4"), strict=True):
+        assert setting in warning
     run.emit(FAILED)
     assert run.read_sent() == ["failed: night has failed / It broke."]
     assert len(run.warnings) == 2
