@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QLocale
@@ -33,7 +35,7 @@ from gui.style import theme
 from gui.widgets import file_dialogs
 from tests.conftest import use_home
 from tests.support.nvml_stub import NvmlStub, build_once
-from tests.support.widgets import OpenWindow, ShowWidget, W, suspend_style_sheet
+from tests.support.widgets import HoldCalls, OpenWindow, ShowWidget, W, suspend_style_sheet
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Start of Qt's messages about size hints and raising windows, which it prints only on the offscreen platform."""
@@ -121,6 +123,35 @@ def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
         return widget
 
     return show
+
+
+@pytest.fixture
+def hold_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[HoldCalls]:
+    """Yield a function that makes calls wait, such as for a slow disk. At the end of the test, they no longer wait."""
+    events: list[threading.Event] = []
+
+    def hold(
+        owner: object,
+        name: str,
+        condition: Callable[..., bool] = lambda *_arguments: True,
+        error: Exception | None = None,
+    ) -> threading.Event:
+        event, function = threading.Event(), getattr(owner, name)
+        events.append(event)
+
+        def call_late(*arguments: Any) -> Any:
+            if condition(*arguments):
+                event.wait()
+                if error is not None:
+                    raise error
+            return function(*arguments)
+
+        monkeypatch.setattr(owner, name, call_late)
+        return event
+
+    yield hold
+    for event in events:
+        event.set()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from gui.pages import MONITOR, TRAIN
 from gui.sources.settings import Settings
 from gui.style.icons import icon
 from tests.gui.sources.written_runs import write_run
+from tests.support.painted import draw_icon
 from tests.support.widgets import OpenWindow
 
 NAMED_KEY = re.compile(r"\bCtrl\+\w|\(F\d+\)")
@@ -65,8 +66,7 @@ def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
     action.set_appearance("Resume", "Goes on", "resume", "accent")
-    drawn, expected = (each.pixmap(16).toImage() for each in (button.icon(), icon("resume", "accent")))
-    assert drawn == expected
+    assert draw_icon(button.icon()) == draw_icon(icon("resume", "accent"))
     assert named.accessibleName() == "Pause the run"
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
     action.set_disabled_reason()

@@ -6,8 +6,7 @@ import os
 import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from gui import main_window
 from gui.pages import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, find_socket_path
 from gui.sources.background import Background
-from gui.sources.resume_fork import PathContent, read_paths
 from tests.support.nobody import run_as_nobody
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import HoldCalls, OpenWindow
 
 ROOT = Path(__file__).parents[2]
 LISTENER = """
@@ -178,16 +176,10 @@ def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, t
 
 
 def test_folder_that_was_requested_last_is_opened(
-    open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
-    window, release, slow = open_window(), threading.Event(), str(tmp_path)
-
-    def read_slow_folder_late(paths: Sequence[str]) -> PathContent:
-        if slow in paths:
-            release.wait()
-        return read_paths(paths)
-
-    monkeypatch.setattr(main_window, "read_paths", read_slow_folder_late)
+    window, slow = open_window(), str(tmp_path)
+    release = hold_calls(main_window, "read_paths", lambda paths: slow in paths)
     window.open_paths([slow])
     window.open_paths([str(images)])
     qtbot.waitUntil(lambda: window.form.values()["dataset"] == str(images))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from PySide6.QtCore import QBuffer, QEvent, QIODevice, QObject, QPoint
-from PySide6.QtGui import QPainter, QPaintEvent, QRegion
+from PySide6.QtGui import QIcon, QImage, QPainter, QPaintEvent, QRegion
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QAbstractItemView, QAbstractScrollArea, QGraphicsView, QLabel, QLineEdit, QWidget
 
@@ -35,6 +35,11 @@ class PaintedRegions(QObject):
         if isinstance(event, QPaintEvent):
             self.found.append(event.region())
         return False
+
+
+def draw_icon(icon: QIcon) -> QImage:
+    """Return the image of an icon, 16 pixels wide and high."""
+    return icon.pixmap(16).toImage()
 
 
 def is_custom_painted(widget: QWidget) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from PySide6.QtCore import QAbstractItemModel, QPoint, QPointF, Qt
-from PySide6.QtGui import QContextMenuEvent, QWheelEvent
+from PySide6.QtCore import QAbstractItemModel, QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QContextMenuEvent, QHelpEvent, QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QWidget
 
 from gui.main_window import MainWindow
@@ -28,6 +29,18 @@ class ShowWidget(Protocol):
     def __call__(
         self, widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None
     ) -> W: ...
+
+
+class HoldCalls(Protocol):
+    """Type of the fixture `hold_calls`: function that replaces the function `name` of a module or class by a slow one.
+
+    Calls whose arguments fulfill `condition` wait until the returned event is set. They then raise `error`, if there is
+    one. All other calls are passed on.
+    """
+
+    def __call__(
+        self, owner: object, name: str, condition: Callable[..., bool] = ..., error: Exception | None = None
+    ) -> threading.Event: ...
 
 
 @contextmanager
@@ -62,6 +75,11 @@ def request_context_menu(widget: QWidget) -> bool:
     event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, position, widget.mapToGlobal(position))
     QApplication.sendEvent(widget, event)
     return event.isAccepted()
+
+
+def request_tool_tip(widget: QWidget, position: QPoint) -> None:
+    """Send a widget the event that requests a tool tip for `position`."""
+    QApplication.sendEvent(widget, QHelpEvent(QEvent.Type.ToolTip, position, widget.mapToGlobal(position)))
 
 
 def is_right_of(widget: QWidget, other: QWidget) -> bool:

@@ -236,7 +236,7 @@ def test_silent_host_alert_by_timer(watched: AlertsRecorder, qtbot: QtBot) -> No
     watched.alerts.set_connection_error("tower", "The name is not known.")
     watched.now += 0.125
     with qtbot.waitSignal(watched.alerts.raised):
-        pass  # a timer of the program's own looks again
+        pass  # a timer repeats the check
 
 
 def test_hosts_are_evaluated_separately(watched: AlertsRecorder) -> None:

@@ -85,13 +85,15 @@ def test_menus_separate_groups_and_place_submenus(window: MainWindow) -> None:
 
 
 def test_dialogs_open_once(window: MainWindow) -> None:
+    def list_visible() -> list[QDialog]:
+        return [dialog for dialog in window.findChildren(QDialog) if dialog.isVisible()]
+
     for command in (window.acts.about, window.acts.shortcuts):
         command.trigger()
-        opened = {dialog for dialog in window.findChildren(QDialog) if dialog.isVisible()}
+        (dialog,) = list_visible()
         command.trigger()
-        assert {dialog for dialog in window.findChildren(QDialog) if dialog.isVisible()} == opened
-        for dialog in opened:
-            dialog.close()
+        assert list_visible() == [dialog]
+        dialog.close()
 
 
 def test_recent_menu_chooses_its_entries(window: MainWindow) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 import zipfile
 from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QGuiApplication, QTextOption
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.slurm import SlurmOptions
-from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
 from gui.commands import report
@@ -31,7 +29,7 @@ from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.widgets.labels import IconLabel
 from tests.gui.sources.written_runs import write_run
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import HoldCalls, OpenWindow, ShowWidget
 
 
 def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -109,26 +107,17 @@ def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot,
 
 
 def test_quick_opens_show_the_last_run(
-    open_window: OpenWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, qtbot: QtBot, tmp_path: Path, hold_calls: HoldCalls
 ) -> None:
     first, last = write_run(8), write_run(9)
     window = open_window()
     files, session = window.commands.files, window.workspace.session
-    release, check = threading.Event(), files_module._is_run_folder
-    late: list[RunFolder] = []
-
-    def slow_check(run: RunFolder) -> bool:
-        if run.path == first.path:
-            release.wait()
-            late.append(run)
-        return check(run)
-
-    monkeypatch.setattr(files_module, "_is_run_folder", slow_check)
+    release = hold_calls(files_module, "_is_run_folder", lambda run: run.path == first.path)
     for path in (first.path, last.path, tmp_path):
         files.open_run(str(path))
     qtbot.waitUntil(lambda: str(tmp_path) in window.message.text() and session.run is not None)
     release.set()
-    qtbot.waitUntil(lambda: bool(late) and not files.findChildren(Background))
+    qtbot.waitUntil(lambda: not files.findChildren(Background))
     assert session.run.path == last.path
 
 
@@ -170,15 +159,18 @@ def test_report_of_command_is_shown_and_saved(
     with zipfile.ZipFile(tmp_path / "doctor.zip", "w") as archive:
         archive.writestr("report/doctor.txt", "All is well.")
         archive.writestr("report/window.log", "Nothing yet.")
-    command = tmp_path / "python"
+    command, gate = tmp_path / "python", tmp_path / "gate"
+    wait = f"until [ -e {gate} ]; do sleep 0.01; done"
     command.write_text(
-        f'#!/bin/sh\n[ "$*" = "-m footplate doctor --report $5" ] && sleep 0.3 && cp {tmp_path}/doctor.zip "$5"\n'
+        f'#!/bin/sh\n{wait}\n[ "$*" = "-m footplate doctor --report $5" ] && cp {tmp_path}/doctor.zip "$5"\n'
     )
     command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(command))
     dialog = show_widget(ReportDialog())
     assert not dialog.save.isEnabled()
     dialog.showMinimized()
+    QApplication.processEvents()
+    gate.touch()
     qtbot.waitUntil(dialog.save.isEnabled)
     assert [dialog.files.item(row).text() for row in range(dialog.files.count())] == ["doctor.txt", "window.log"]
     assert dialog.text.toPlainText() == "All is well."

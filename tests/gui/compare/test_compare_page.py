@@ -26,6 +26,7 @@ from gui.sources.run_list import RunList
 from gui.style import theme
 from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
+from tests.support.painted import draw_icon
 from tests.support.plots import get_vertical_range
 from tests.support.widgets import OpenWindow, join_visible_texts
 
@@ -106,7 +107,7 @@ def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
     first, ninth = (page.curves.plots["loss"]._lines[number].style for number in ("1", "9"))
     assert first.color() == ninth.color()
     assert (first.dashed, ninth.dashed) == (False, True)
-    swatches = [page.legend.boxes[series].icon().pixmap(16).toImage() for series in (0, 8)]
+    swatches = [draw_icon(page.legend.boxes[series].icon()) for series in (0, 8)]
     gaps = [
         any(image.pixelColor(x, image.height() // 2).alpha() == 0 for x in range(image.width())) for image in swatches
     ]

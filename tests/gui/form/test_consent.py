@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from typing import IO
 
 import pytest
 from PySide6.QtGui import QTextOption
@@ -16,7 +14,7 @@ from engine.runs.consent import has_consent
 from gui.form import consent
 from gui.form.consent import PREVIEW_BYTES, ConsentBar
 from gui.sources.background import Background
-from tests.support.widgets import find_button, join_visible_texts
+from tests.support.widgets import HoldCalls, find_button, join_visible_texts
 
 AFTER = "import os\n"
 
@@ -79,25 +77,17 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     qtbot.waitUntil(lambda: text.toPlainText() == "The file can't be read: No such file or directory.")
 
 
-def test_consent_ignores_the_late_text_of_an_earlier_file(
-    tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bar, released, open_regular = ConsentBar(), threading.Event(), consent.open_regular
+def test_consent_ignores_the_late_text_of_an_earlier_file(tmp_path: Path, qtbot: QtBot, hold_calls: HoldCalls) -> None:
+    bar = ConsentBar()
     qtbot.addWidget(bar)
-
-    def open_late(path: Path) -> IO[bytes]:
-        if path.name == "first.py":
-            released.wait()
-        return open_regular(path)
-
-    monkeypatch.setattr(consent, "open_regular", open_late)
+    release = hold_calls(consent, "open_regular", lambda path: path.name == "first.py")
     text = bar.findChild(QPlainTextEdit)
     for name in ("first.py", "second.py"):
         (tmp_path / name).write_text(name)
         bar.ask(str(tmp_path / name), name, agreed=False)
         find_button(bar, "Show the model file").click()
     qtbot.waitUntil(lambda: text.toPlainText() == "second.py")
-    released.set()
+    release.set()
     qtbot.waitUntil(lambda: not bar.findChildren(Background))
     assert text.toPlainText() == "second.py"
 

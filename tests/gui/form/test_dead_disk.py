@@ -8,18 +8,18 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from engine.checks.disk import Kind, ModelFile, RealDisk
+from engine.checks.disk import Kind, RealDisk
 from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 from gui.form.form import JobForm
 from tests.gui.form.test_form import fill_in, problem_at
+from tests.support.widgets import HoldCalls
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
@@ -45,19 +45,10 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Make model files unreadable until the test sets the yielded event."""
-    event = threading.Event()
-    model_file = RealDisk.model_file
-
-    def late(disk: RealDisk, path: str) -> ModelFile | None:
-        event.wait()
-        return model_file(disk, path)
-
-    monkeypatch.setattr(RealDisk, "model_file", late)
+def answers(monkeypatch: pytest.MonkeyPatch, hold_calls: HoldCalls) -> threading.Event:
+    """Make model files unreadable until the test sets the returned event."""
     monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
-    yield event
-    event.set()  # releases the waiting threads
+    return hold_calls(RealDisk, "model_file")
 
 
 def test_late_disk_answer_is_used(

@@ -54,7 +54,7 @@ def test_unusable_gpus_are_device_problems(filled: JobForm, qtbot: QtBot) -> Non
         qtbot.waitUntil(lambda remedy=remedy: remedy in wrong_devices(filled))
         assert not filled.train.isEnabled()
         assert "Devices" in filled.train.toolTip()
-        assert remedy not in filled.reason.text()  # but only below the devices
+        assert remedy not in filled.reason.text()  # it is only below the devices
         filled.set_devices(("cpu",))
         qtbot.waitUntil(filled.train.isEnabled)
         assert not wrong_devices(filled) or wrong_devices(filled).startswith("The run is on the CPU. ")

@@ -308,9 +308,9 @@ def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
     page.bar.acts["csv"].trigger()
-    here, there = (full_gpu(0).uuid, "cpu"), (f"ws2:{full_gpu(0).uuid}", "ws2:cpu")
-    assert requests[0] == ((here[0], there[0]), START - 600, START)
-    assert requests[1] == (here + there, START - 600, START, page.graphs.chosen)
+    local, remote = (full_gpu(0).uuid, "cpu"), (f"ws2:{full_gpu(0).uuid}", "ws2:cpu")
+    assert requests[0] == ((local[0], remote[0]), START - 600, START)
+    assert requests[1] == (local + remote, START - 600, START, page.graphs.chosen)
 
 
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from gui.preferences.store import Preferences
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
-from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
+from tests.support.widgets import HoldCalls, OpenWindow, ShowWidget, join_visible_texts
 
 BAD = {
     "text_percent": 500, "theme": "pink", "cache_gib": -1, "history_hours": "long", "runs_every_s": float("nan"),
@@ -203,17 +202,10 @@ def test_settings_are_checked_while_typing_and_reset_to_their_default(
 
 
 def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(
-    show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot, hold_calls: HoldCalls, tmp_path: Path
 ) -> None:
-    answer, exists = threading.Event(), Path.exists
     dead, good = str(tmp_path / "dead"), str(tmp_path / "good")
-
-    def late(path: Path) -> bool:
-        if str(path) == dead:
-            answer.wait()
-        return exists(path)
-
-    monkeypatch.setattr(Path, "exists", late)
+    answer = hold_calls(Path, "exists", lambda path: str(path) == dead)
     row = show_widget(PreferencesDialog(preferences)).rows["runs_folder"]
     with qtbot.waitActive(row.window()):
         row.window().activateWindow()

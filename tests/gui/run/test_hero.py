@@ -367,12 +367,12 @@ def test_prediction_for_replaced_image_is_discarded(
 def test_image_dropped_on_ended_or_remote_run_is_listed(
     show: Open, picture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for run in (write_run(8), supervise_here(write_run(8, None))):
+    for run, machine in ((write_run(8), ""), (supervise_here(write_run(8, None)), "tower")):
+        monkeypatch.setattr("gui.run.page.machine_of", lambda _run, machine=machine: machine)
         page = show(run)
         drop_files(page, picture)
         assert page.header.tabs.currentIndex() == PREDICT
         assert page.views.currentWidget().predict_form.paths() == [str(picture)]
-        monkeypatch.setattr("gui.run.page.machine_of", lambda _run: "tower")
 
 
 def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> None:

@@ -33,19 +33,14 @@ def test_interrupted_banner_leaves_window_active(page: RunsPage, refresh: Refres
     assert f": interrupted {interrupted_at} while " in join_visible_texts(page.interrupted)
 
 
-def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = make_interrupted_run(name="night shift")
+@pytest.mark.parametrize(("checkpoint", "command"), [(True, "Resume"), (False, "Train again")])
+def test_interrupted_banner_resumes_or_trains_again(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot, checkpoint: bool, command: str
+) -> None:
+    run = make_interrupted_run(name="night shift", checkpoint=checkpoint)
     refresh()
     with qtbot.waitSignal(page.resume_requested) as requested:
-        button(page, "Resume night shift").click()
-    assert requested.args[0].path == run.path
-
-
-def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = make_interrupted_run(name="night shift", checkpoint=False)
-    refresh()
-    with qtbot.waitSignal(page.resume_requested) as requested:
-        button(page, "Train again night shift").click()
+        button(page, f"{command} night shift").click()
     assert requested.args[0].path == run.path
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QIcon, QImage
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
@@ -27,7 +25,9 @@ from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a
 from tests.engine.supervisor.supervised import Start
 from tests.gui.runs.conftest import Refresh
 from tests.gui.sources.written_runs import job
+from tests.support.painted import draw_icon
 from tests.support.waiting import wait_until
+from tests.support.widgets import HoldCalls
 
 Enqueue = Callable[..., RunFolder]
 
@@ -197,10 +197,6 @@ def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
     assert queue_page.queue.table.hasFocus()
 
 
-def draw_icon(cell_icon: QIcon) -> QImage:
-    return cell_icon.pixmap(16, 16).toImage()
-
-
 def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> None:
     choose(queue_page, 0)
     button = queue_page.queue.buttons["hold"]
@@ -269,16 +265,15 @@ def test_queue_removes_run_and_puts_it_back(
 
 
 def test_queue_failed_removal_keeps_bar_of_another_run(
-    queue_page: RunsPage, queued_runs: list[RunFolder], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    queue_page: RunsPage,
+    queued_runs: list[RunFolder],
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    hold_calls: HoldCalls,
 ) -> None:
-    release = threading.Event()
-
-    def take_out(folder: str) -> None:
-        if folder == str(queued_runs[0].path):
-            release.wait()
-            raise TimeoutError("one has not ended")
-
-    monkeypatch.setattr(queue_view, "take_out", take_out)
+    monkeypatch.setattr(queue_view, "take_out", lambda _folder: None)
+    first, error = str(queued_runs[0].path), TimeoutError("one has not ended")
+    release = hold_calls(queue_view, "take_out", lambda folder: folder == first, error)
     for row in (0, 1):
         choose(queue_page, row)
         queue_page.queue.buttons["remove"].click()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from gui.runs.page import RunsPage
 from gui.sources.background import Background
 from tests.gui.runs.conftest import Refresh, facts, find_fact, select_runs
 from tests.gui.sources.written_runs import write, write_run
+from tests.support.widgets import HoldCalls
 
 
 def wait(page: RunsPage, qtbot: QtBot) -> None:
@@ -160,23 +159,25 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
 
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_details_ignore_late_facts_of_another_run(
-    page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
+    page: RunsPage,
+    refresh: Refresh,
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    hold_calls: HoldCalls,
+    *,
+    is_readable: bool,
 ) -> None:
     first, second = write_run(8, batch_size=2), write_run(8, batch_size=3)
     change_notes(second.path, text="0")
-    release, read = threading.Event(), details.read_details
+    read, unreadable = details.read_details, set() if is_readable else {first.path}
 
-    def read_except(unreadable: Path | None, folder: Path) -> DetailFields:
-        if folder == unreadable:
+    def read_or_fail(folder: Path) -> DetailFields:
+        if folder in unreadable:
             raise PermissionError(errno.EACCES, "Permission denied", str(folder))
         return read(folder)
 
-    def read_first_late(folder: Path) -> DetailFields:
-        if folder == first.path:
-            release.wait()
-        return read_except(None if is_readable else first.path, folder)
-
-    monkeypatch.setattr(details, "read_details", read_first_late)
+    monkeypatch.setattr(details, "read_details", read_or_fail)
+    release = hold_calls(details, "read_details", lambda folder: folder == first.path)
     refresh()
     select_runs(page, first)
     select_runs(page, second)
@@ -190,8 +191,8 @@ def test_details_ignore_late_facts_of_another_run(
         assert page.details.facts.topLevelItem(0).isExpanded()
         select_runs(page, second)
         wait(page, qtbot)
-        for text, folder, section in (("1", second.path, "On disk"), ("2", None, "Changed settings")):
-            monkeypatch.setattr(details, "read_details", partial(read_except, folder))
+        for text, section in (("1", "On disk"), ("2", "Changed settings")):
+            unreadable ^= {second.path}
             change_notes(second.path, text=text)
             refresh()
             qtbot.waitUntil(lambda section=section: next(iter(facts(page))) == section)

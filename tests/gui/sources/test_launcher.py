@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
 from gui.pages import RUNS
+from gui.sources import launcher as launcher_module
 from gui.sources.background import Background
 from gui.sources.launcher import IDLE_MS, Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import job, write_run
 from tests.support.waiting import wait_until
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import HoldCalls, OpenWindow
 
 needs_fork = pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
 
@@ -240,15 +240,9 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
 
 
 def test_next_window_reports_run_that_was_not_created_in_time(
-    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, started: list[RunFolder]
+    open_window: OpenWindow, qtbot: QtBot, hold_calls: HoldCalls, started: list[RunFolder]
 ) -> None:
-    responds = threading.Event()
-
-    def create(job: Job) -> RunFolder:
-        responds.wait(120)
-        return create_run(job)
-
-    monkeypatch.setattr("gui.sources.launcher.create_run", create)
+    responds = hold_calls(launcher_module, "create_run")
     window = open_window()
     window.workspace.launcher.start(job())
     creation = window.workspace.launcher._creation

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QHelpEvent
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
@@ -15,7 +14,7 @@ from gui.split_points.diagram import Handle, StageDiagram, lay_out
 from gui.split_points.view import COLUMNS, SplitPointsView, StageTable
 from tests.gui.split_points.example import make_split
 from tests.support.painted import describe_painting
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, request_tool_tip
 
 THREE = ("cpu", "cpu", "cpu")
 TITLES = ("CPU worker 0", "CPU worker 1", "CPU worker 2")
@@ -93,7 +92,7 @@ def test_handle_snaps_to_split_point_at_mouse(view: SplitPointsView, qtbot: QtBo
     diagram.resize(600, diagram.height())
     assert handle.x() + handle.width() / 2 == pytest.approx(diagram.stage_rect(0).right(), abs=1)
     point = diagram.stage_rect(1).center().toPoint()
-    QApplication.sendEvent(diagram, QHelpEvent(QEvent.Type.ToolTip, point, diagram.mapToGlobal(point)))
+    request_tool_tip(diagram, point)
     assert QToolTip.text().startswith("Stage 1 on CPU worker 1: block1 to block3, ")
     assert view.model.index(1, 0).data(Qt.ItemDataRole.ToolTipRole) == QToolTip.text()
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QHelpEvent, QStandardItem, QStandardItemModel
+from PySide6.QtGui import QColor, QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -27,7 +27,7 @@ from gui.widgets.labels import ElidedLabel, ProblemLabel, RichLabel, Span, Wrapp
 from gui.widgets.layouts import FlowLayout, FrontStack, PageScroll, create_tab_bar, lay_out_page, resize_with_text, vbox
 from gui.widgets.row_model import Column
 from tests.support.painted import describe_painting
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, request_tool_tip
 
 
 class Block(QLabel):
@@ -131,7 +131,7 @@ def test_labels_show_texts_as_they_are(show_widget: ShowWidget) -> None:
         assert describe_painting(show_widget(plain, 300, 30)) == "“<b>a</b>” text"
     label = show_widget(ElidedLabel("short"), 300, 30)
     QToolTip.hideText()
-    QApplication.sendEvent(label, QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5))))
+    request_tool_tip(label, QPoint(5, 5))
     assert QToolTip.text() == ""
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QHelpEvent
-from PySide6.QtWidgets import QApplication, QLineEdit, QSpinBox, QToolButton, QToolTip, QWidget
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QLineEdit, QSpinBox, QToolButton, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.style import icons, theme
@@ -16,7 +15,7 @@ from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
 from tests.support.clipping import find_clipped_texts
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, request_tool_tip
 
 LONG = "A title that is much longer than the room of its box"
 
@@ -91,7 +90,7 @@ def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: 
     show_widget(page, 100, 40)
     label.resize(60, 20)
     assert list(find_clipped_texts(page)) == []
-    QApplication.sendEvent(label, QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5))))
+    request_tool_tip(label, QPoint(5, 5))
     assert QToolTip.text() == LONG
     QToolTip.hideText()
     label.setToolTip("Something else")

@@ -31,6 +31,7 @@ from gui.widgets.editors import (
 from gui.widgets.labels import WrappingLabel, insert_break_points
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
+from tests.support.painted import draw_icon
 from tests.support.widgets import ShowWidget, request_context_menu, scroll
 
 
@@ -276,7 +277,7 @@ def test_legend_ignores_unknown_indices(legend: Legend) -> None:
 def test_path_editor_browses_from_its_path(show_widget: ShowWidget, tmp_path: Path, is_folder: bool) -> None:
     editor = show_widget(PathEditor("data", folder=is_folder))
     icon = icons.icon("folder" if is_folder else "file", "muted")
-    assert editor.browse.icon().pixmap(16, 16).toImage() == icon.pixmap(16, 16).toImage()
+    assert draw_icon(editor.browse.icon()) == draw_icon(icon)
     editor.set_value(str(tmp_path))
     dialog = editor.open_browser()
     assert dialog.directory().path() == str(tmp_path)

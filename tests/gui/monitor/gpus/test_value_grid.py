@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint
-from PySide6.QtGui import QColor, QHelpEvent
-from PySide6.QtWidgets import QApplication, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtCore import QPoint
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, compute_column_widths
 from gui.style import theme
 from tests.support.painted import describe_painting
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, request_tool_tip
 
 FEW = tuple(LabeledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
 
@@ -58,10 +58,9 @@ def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBo
     qtbot.waitUntil(lambda: figures.height() == 2 * figures.row_height)
     rows = [QPoint(5, 5), QPoint(figures.width() - 60, 5), QPoint(5, figures.row_height + 5)]
     assert [figure and figure.id for figure in map(figures.figure_at, rows)] == ["a", "b", "c"]
-    QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, rows[2], figures.mapToGlobal(rows[2])))
+    request_tool_tip(figures, rows[2])
     assert QToolTip.text().splitlines() == ["c 1,000,000,000 W", "Meaning of c"]
-    below = QPoint(5, figures.height())
-    QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, below, figures.mapToGlobal(below)))
+    request_tool_tip(figures, QPoint(5, figures.height()))
     qtbot.waitUntil(lambda: not QToolTip.isVisible(), timeout=5000)  # it would expire after 10 s
 
 

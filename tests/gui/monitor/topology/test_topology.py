@@ -128,7 +128,8 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
     tip = view.model.headerData(1, Qt.Orientation.Vertical, Qt.ItemDataRole.ToolTipRole)
     assert tip.splitlines()[:2] == ["NVIDIA H200", make_gpu(1).uuid]
     colors = [
-        view.model.index(*place).data(Qt.ItemDataRole.BackgroundRole).color() for place in ((0, 1), (3, 2), (2, 2))
+        view.model.index(row, column).data(Qt.ItemDataRole.BackgroundRole).color()
+        for row, column in ((0, 1), (3, 2), (2, 2))
     ]
     assert colors == [cell_color("nvlink"), cell_color("switch"), QColor(theme.colors().grid)]
     for role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QEvent, QModelIndex, QPoint, QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QHelpEvent, QImage
+from PySide6.QtCore import QModelIndex, QPoint, QPointF, QRect, Qt
+from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QApplication, QFileDialog, QSplitter, QToolButton, QToolTip
+from PySide6.QtWidgets import QFileDialog, QSplitter, QToolButton, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
@@ -26,7 +26,7 @@ from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job, make_plan
 from tests.support.contrast import compute_contrast
 from tests.support.run_data import make_run_data
-from tests.support.widgets import ShowWidget, is_right_of, join_visible_texts
+from tests.support.widgets import ShowWidget, is_right_of, join_visible_texts, request_tool_tip
 
 
 def make_class_data() -> RunData:
@@ -260,10 +260,9 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     # The name of the row with the previous cell loses its highlight.
     changed = [drawn.copy(rect) != highlighted.copy(rect) for rect in names + titles]
     assert changed == [True, False, True, True, True, False]
-    point = matrix.cell_rect(1, 2).center().toPoint()
-    QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, point, matrix.mapToGlobal(point)))
+    request_tool_tip(matrix, matrix.cell_rect(1, 2).center().toPoint())
     assert QToolTip.text() == matrix.describe_cell(1, 2)
-    QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, left_of_it, matrix.mapToGlobal(left_of_it)))
+    request_tool_tip(matrix, left_of_it)
     qtbot.waitUntil(lambda: not QToolTip.isVisible(), timeout=5000)  # it would expire after 10 s
     matrix.choose(0, 2)
     matrix.show_counts(["ant", "bee"], np.eye(2, dtype=np.int64))

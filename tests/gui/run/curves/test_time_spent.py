@@ -97,10 +97,9 @@ def test_time_bar_draws_numbers_and_the_hovered_part(bar: TimeBar, qtbot: QtBot)
         swatch = entry.rect.topLeft().toPoint() + QPoint(6, round(entry.rect.height() / 2) + 2)
         for point in (bar.segment(entry.part).center().toPoint(), swatch):
             assert before.pixelColor(point) in (ground, pattern.color())
-    drawn = {before.pixelColor(x, BAR_HEIGHT // 2).name() for x in range(bar.width() // 3)}
-    assert drawn >= {
-        color.name() for color in (fills.make_part_fill("data")[0], fills.make_part_fill("data")[1].color())
-    }
+    ground, pattern = fills.make_part_fill("data")
+    colors = {before.pixelColor(x, BAR_HEIGHT // 2).name() for x in range(bar.width() // 3)}
+    assert colors >= {ground.name(), pattern.color().name()}
     assert before.pixelColor(segment.left() + 1, BAR_HEIGHT // 2) != QColor(theme.colors().text)
     qtbot.mouseMove(bar, segment.center())
     qtbot.waitUntil(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from gui.sources.background import Background
 from gui.sources.evaluations import open_evaluation
 from tests.gui.run.evaluated_run import draw
 from tests.gui.run.model.saved_evaluations import save_evaluation
-from tests.support.widgets import ShowWidget, join_visible_texts
+from tests.support.widgets import HoldCalls, ShowWidget, join_visible_texts
 
 
 def test_drawings_are_requested_in_advance_and_removed(
@@ -191,17 +190,16 @@ def test_drawings_are_cached_and_problems_reported(
 
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_late_drawings_of_another_evaluation_are_ignored(
-    run: RunFolder, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
+    run: RunFolder,
+    dataset: Path,
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    hold_calls: HoldCalls,
+    *,
+    is_readable: bool,
 ) -> None:
-    release = threading.Event()
-
-    def read_late(path: Path) -> SampleDrawings:
-        release.wait()
-        if is_readable:
-            return SampleDrawings()
-        raise OSError("damaged")
-
-    monkeypatch.setattr(drawings_module, "_read_drawings", read_late)
+    monkeypatch.setattr(drawings_module, "_read_drawings", lambda _path: SampleDrawings())
+    release = hold_calls(drawings_module, "_read_drawings", error=None if is_readable else OSError("damaged"))
     first = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
     second = open_evaluation(save_evaluation(run, dataset, "20261125-110000-val"))
     drawings, failures = Drawings(), []

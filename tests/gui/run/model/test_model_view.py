@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from gui.run.model.view import ModelView
 from gui.run.model.widgets import UnitPlot
 from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
-from gui.sources.evaluations import OpenedEvaluation, SampleTable
+from gui.sources.evaluations import SampleTable
 from gui.style import theme
 from gui.titles import run_title
 from gui.widgets.column_model import LEFT, RIGHT
@@ -52,7 +51,7 @@ from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import write_run
 from tests.support.drops import drop_files
-from tests.support.widgets import join_visible_texts
+from tests.support.widgets import HoldCalls, join_visible_texts
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -295,20 +294,11 @@ def test_curves_page_shows_pooled_curves_without_roc(view: ModelView, qtbot: QtB
     qtbot.waitUntil(lambda: page.counts.texts() == [["ash", "2 right", "2 missed"], ["not ash", "–", "–"]])
 
 
-def test_late_error_of_another_class_is_not_shown(
-    view: ModelView, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_error_of_another_class_is_not_shown(view: ModelView, qtbot: QtBot, hold_calls: HoldCalls) -> None:
     view.result.tabs.setCurrentIndex(CURVES)
-    page, release, read = view.result.curves, threading.Event(), curves_module.read_outcomes
+    page = view.result.curves
     qtbot.waitUntil(lambda: page.counts.texts() != [])
-
-    def read_second_late(opened: OpenedEvaluation, of_class: ClassCurves) -> object:
-        if of_class.class_index == 1:
-            release.wait()
-            raise OSError("gone")
-        return read(opened, of_class)
-
-    monkeypatch.setattr(curves_module, "read_outcomes", read_second_late)
+    release = hold_calls(curves_module, "read_outcomes", lambda _, curve: curve.class_index == 1, OSError("gone"))
     page.classes.set_value("1")
     page.classes.set_value("2")
     qtbot.waitUntil(lambda: page.counts.texts() != [])
@@ -654,20 +644,12 @@ def test_comparison_without_results_per_sample_has_no_buttons(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_late_comparison_with_another_evaluation_is_not_shown(
-    view: ModelView, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, fails: bool
+    view: ModelView, dataset: Path, qtbot: QtBot, hold_calls: HoldCalls, fails: bool
 ) -> None:
     evaluations = [save_evaluation(write_run(8, dataset=str(dataset)), dataset, wrong=wrong) for wrong in ((1, 4), ())]
     slow, fast = (str(saved.folder) for saved in evaluations)
-    release, compare = threading.Event(), comparison_module.compare
-
-    def compare_first_late(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
-        if str(first.folder) == slow:
-            release.wait()
-            if fails:
-                raise OSError("gone")
-        return compare(first, second)
-
-    monkeypatch.setattr(comparison_module, "compare", compare_first_late)
+    error = OSError("gone") if fails else None
+    release = hold_calls(comparison_module, "compare", lambda first, _: str(first.folder) == slow, error)
     view.result.tabs.setCurrentIndex(COMPARE)
     page = view.result.comparison
     qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)

@@ -35,7 +35,7 @@ from gui.sources.inspector import read_image
 from gui.style import theme
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 from tests.support.painted import PaintedRegions, describe_painting
-from tests.support.widgets import is_right_of, list_column_texts
+from tests.support.widgets import HoldCalls, is_right_of, list_column_texts
 
 
 @pytest.fixture
@@ -226,17 +226,11 @@ def test_newest_marks_are_saved_even_if_the_window_closes(
 
 
 def test_marks_that_are_being_read_are_not_overwritten(
-    view: ModelView, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    view: ModelView, run: RunFolder, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
     marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
     marks.write_text("[5,7]")
-    release, read = threading.Event(), samples_page.read_marks
-
-    def read_late(saved: SavedEvaluation) -> set[int]:
-        release.wait()
-        return read(saved)
-
-    monkeypatch.setattr(samples_page, "read_marks", read_late)
+    release = hold_calls(samples_page, "read_marks")
     view.result.tabs.setCurrentIndex(SAMPLES)
     page = view.result.samples
     page.open(0)
@@ -311,20 +305,13 @@ def test_reasons_of_marks_are_translated(run: RunFolder, dataset: Path, monkeypa
 
 
 def test_marks_are_saved_after_others_failed(
-    page: SamplesPage, view: ModelView, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    page: SamplesPage, view: ModelView, run: RunFolder, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
-    release, write = threading.Event(), samples_page.write_marks
     opened = view.result.opened
     other = replace(opened, saved=opened.saved._replace(folder=opened.saved.folder.with_name("other")))
     other.saved.folder.mkdir()
-
-    def fail_for_the_first(saved: SavedEvaluation, rows: tuple[int, ...]) -> None:
-        if saved is opened.saved:
-            release.wait()
-            raise OSError(errno.ENOSPC, "full")
-        write(saved, rows)
-
-    monkeypatch.setattr(samples_page, "write_marks", fail_for_the_first)
+    error = OSError(errno.ENOSPC, "full")
+    release = hold_calls(samples_page, "write_marks", lambda saved, _rows: saved is opened.saved, error)
     for each in (opened, other):
         page.show_evaluation(each, ())
         page.wall.choose(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import msgspec
@@ -16,10 +15,9 @@ from gui.run.predictions.image_pane import ImagePane
 from gui.run.use import predict
 from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import Background
-from gui.sources.inspector import read_image
 from tests.gui.run.evaluated_run import draw
 from tests.gui.sources.written_runs import job, write_run
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import HoldCalls, ShowWidget
 
 
 def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbot: QtBot) -> None:
@@ -104,7 +102,7 @@ def predicted(tmp_path: Path) -> Predicted:
     request = PredictRequest(run="", checkpoint="best", devices=("cpu",), paths=(source,), out=str(tmp_path / "out"))
     return Predicted(
         run="", checkpoint="best.pt", sha256="", task="classification", classes=("a", "b"), request=request, samples=6,
-        predicted=4, skipped_count=2, skipped=(SkippedFile("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
+        predicted=4, skipped_count=2, skipped=(SkippedFile("c.png", "It is damaged"),), seconds=1.0, rows=tuple(rows),
         finished_at=0.0,
     )  # fmt: skip
 
@@ -154,16 +152,9 @@ def test_predict_result_shows_the_drawing_of_each_row(
 
 
 def test_predict_result_ignores_the_image_of_the_previous_row(
-    result: PredictResult, predicted: Predicted, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    result: PredictResult, predicted: Predicted, tmp_path: Path, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
-    release = threading.Event()
-
-    def read_late(path: Path, max_side: int) -> object:
-        if path.name == "over.png":
-            release.wait(20)
-        return read_image(path, max_side)
-
-    monkeypatch.setattr(predict, "read_image", read_late)
+    release = hold_calls(predict, "read_image", lambda path, _max_side: path.name == "over.png")
     result.show_file(write(tmp_path, predicted))
     qtbot.waitUntil(lambda: result.list.currentRow() == 0)
     result.list.setCurrentRow(1)

@@ -176,8 +176,7 @@ def test_prediction_refusal_keeps_form(view: UseView, trained: TrainedRun, tmp_p
     view.predict.child.refused.emit((Problem("out", f"{tmp_path / 'out'} is not empty.", "Choose another folder."),))
     assert view.predict.currentIndex() == FAILURE
     assert str(tmp_path / "out") in view.predict.failure.text()
-    places = [widget.mapTo(view, QPoint()).y() for widget in (view.predict.failure, view.predict.retry)]
-    assert places == sorted(places)
+    assert view.predict.failure.mapTo(view, QPoint()).y() <= view.predict.retry.mapTo(view, QPoint()).y()
     qtbot.mouseClick(view.predict.retry, Qt.MouseButton.LeftButton)
     assert view.predict.currentIndex() == FORM
     assert view.predict_form.out.value() == str(tmp_path / "out")
