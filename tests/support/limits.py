@@ -1,15 +1,17 @@
-"""Limits of the resources of the test's process."""
+"""Limits of the resources of the test's process. Tests that use them are skipped on Windows, which has none."""
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 
 @contextmanager
 def limit_resource(kind: int, maximum: int) -> Iterator[None]:
     """Limit a resource of this process. `kind` is its number, such as `resource.RLIMIT_NOFILE`."""
+    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (maximum, hard))
     try:
@@ -24,5 +26,6 @@ def limit_file_size(size: int) -> Iterator[None]:
 
     Tests of output need `capsys` with this, because pytest's default output capture writes to a file, too.
     """
+    resource = pytest.importorskip("resource")
     with limit_resource(resource.RLIMIT_FSIZE, size):  # Python ignores the signal that goes with it
         yield

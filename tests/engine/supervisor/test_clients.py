@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import socket
 import sys
@@ -208,12 +207,10 @@ def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Pa
     client = served.open_client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
-    leaving = served.open_client(HELLO)
-    served.poll_for(0.02)
+    leaving, _ = served.connect()
     assert not served.server.is_drained
     leaving.close()
-    served.poll_for(0.02)
-    assert served.server.is_drained
+    served.poll_until_true(lambda: served.server.is_drained)
 
 
 def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +229,8 @@ def test_client_without_hello_is_disconnected(served: LocalServer, monkeypatch: 
 def test_clients_are_accepted_once_descriptors_are_free(
     served: LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    import resource
+
     def refuse_client(pause_s: float) -> socket.socket:
         """Let a client connect while no descriptor is free, after which the server accepts none for `pause_s`."""
         monkeypatch.setattr(server, "NO_FILE_S", pause_s)
