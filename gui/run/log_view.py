@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QColor, QFontDatabase, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from gui.sources.run_data import Line, LineKind
@@ -29,7 +29,8 @@ class LogView(QWidget):
         self._line_count = 0  # lines that have been added, or skipped as too old
         self._is_following = True
         heading = heading_label(tr("&Log"))
-        self.text = styled(QPlainTextEdit(readOnly=True), "code", name=tr("Log"))
+        self.text = styled(QPlainTextEdit(readOnly=True), "log", name=tr("Log"))
+        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(MAX_LINES)
         self.text.setPlaceholderText(tr("The run's log appears here."))
         self.text.setTabChangesFocus(True)
@@ -59,7 +60,6 @@ class LogView(QWidget):
         batch = lines[self._line_count : self._line_count + _BATCH]
         if not batch:
             return False
-        self.text.ensurePolished()  # the font of the style sheet would otherwise change the position later
         cursor = QTextCursor(self.text.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()

@@ -134,7 +134,6 @@ def test_log_marks_warnings(show: Open, qtbot: QtBot) -> None:
     assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
 
-@pytest.mark.usefixtures("normal_text")
 def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBot) -> None:
     log = show_widget(LogView(), 500, 200)
     lines = [Line(float(n), "info", f"line {n}") for n in range(100)]
@@ -151,9 +150,6 @@ def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBo
     lines += [Line(201.0, "info", "last")]
     log.show_lines(lines)
     assert bar.value() == bar.maximum()
-    for percent in (200, 100):
-        theme.choose("system", percent)
-        assert (bar.value(), newest.isVisible()) == (bar.maximum(), False)
 
 
 def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: QtBot) -> None:
