@@ -272,42 +272,41 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
 
 
 def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot: QtBot) -> None:
-    summary = filled.card.text()
+    card, summary = filled.card, filled.card.text()
     assert "train 26, val 7 (drawn from train)" in summary.partition("2 classes, 33 images")[2]
-    assert filled.card.accessibleDescription() == summary
+    assert card.accessibleDescription() == summary
     assert "ants/broken.jpg" in summary
-    filled.card._more.click()
-    assert "ants: train 12, val 3" in filled.card.bars.accessibleDescription()
-    assert filled.card.bars.isVisibleTo(filled)
-    assert filled.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
-    assert filled.card.isAncestorOf(filled.card._listing)
+    card._more.click()
+    assert "ants: train 12, val 3" in card.bars.accessibleDescription()
+    assert card.bars.isVisibleTo(filled)
+    assert card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
+    assert card.isAncestorOf(card._listing)
     examples = tuple(Example(name, "train", b"") for name in ("ants", "bees"))
-    filled.card.show_report(msgspec.structs.replace(REPORT, unreadable=(), unreadable_count=0, examples=examples))
-    assert (filled.card._listing.toPlainText(), filled.card.bars.isVisibleTo(filled)) == ("", False)
-    filled.card._more.click()
-    assert (filled.card._listing.isVisibleTo(filled), filled.card.bars.isVisibleTo(filled)) == (False, True)
+    card.show_report(msgspec.structs.replace(REPORT, unreadable=(), unreadable_count=0, examples=examples))
+    assert (card._listing.toPlainText(), card.bars.isVisibleTo(filled)) == ("", False)
+    card._more.click()
+    assert (card._listing.isVisibleTo(filled), card.bars.isVisibleTo(filled)) == (False, True)
     requested: list[int] = []
-    filled.card.gallery_requested.connect(requested.append)
-    filled.card.open.click()
-    filled.card.strip.setCurrentRow(1)
-    filled.card.open.click()
+    card.gallery_requested.connect(requested.append)
+    card.open.click()
+    card.strip.setCurrentRow(1)
+    card.open.click()
     assert requested == [0, 1]
-    bar = filled.card.findChild(QProgressBar)
+    bar = card.findChild(QProgressBar)
     for done in (0, 3):
-        filled.card.show_progress(done, 10)
+        card.show_progress(done, 10)
         assert (bar.value(), bar.maximum(), bar.isVisibleTo(filled)) == (done, 10, True)
-        assert filled.card.text() == f"Inspecting the folder… {done} of 10 files"
-        assert f"{done} of 10 files" in join_visible_texts(filled.card)
-    card = filled.card
+        assert card.text() == f"Inspecting the folder… {done} of 10 files"
+        assert f"{done} of 10 files" in join_visible_texts(card)
     card.show_progress(0, 0)
     assert card.text() == "Inspecting the folder… listing files"
-    assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False] * 3
+    assert [widget.isVisibleTo(filled) for widget in (card.strip, card.open, card._more)] == [False] * 3
     card.show_report(msgspec.structs.replace(REPORT, classes=()))
     assert not bar.isVisibleTo(filled)
     card.show_report(DatasetReport(folder="", format=""))
     assert (card.text(), card.open.isVisibleTo(filled)) == ("No dataset recognized in this folder.", False)
     card.show_report(msgspec.structs.replace(REPORT, classes=()))
-    assert [part.isVisibleTo(filled) for part in (card.strip, card.open, card._more)] == [False, True, True]
+    assert [widget.isVisibleTo(filled) for widget in (card.strip, card.open, card._more)] == [False, True, True]
 
 
 def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:

@@ -43,7 +43,7 @@ from gui.run.model.view import ModelView
 from gui.run.model.widgets import UnitPlot
 from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
-from gui.sources.evaluations import SampleTable
+from gui.sources.evaluations import OpenedEvaluation, SampleTable
 from gui.style import theme
 from gui.titles import run_title
 from gui.widgets.column_model import LEFT, RIGHT
@@ -57,6 +57,14 @@ from tests.support.widgets import HoldCalls, join_visible_texts
 def rows(path: Path) -> list[list[str]]:
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.reader(stream))
+
+
+def change_evaluation(view: ModelView, **changes: Any) -> OpenedEvaluation:
+    """Return the open evaluation with other results."""
+    opened = view.result.opened
+    assert opened is not None
+    evaluation = msgspec.structs.replace(opened.evaluation, **changes)
+    return replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation))
 
 
 def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
@@ -76,7 +84,7 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert view.result.tabs.isTabVisible(CURVES)
     assert not view.result.tabs.isTabVisible(ERRORS)
     view.result.tabs.setCurrentIndex(CALIBRATION)
-    page, opened = view.result.calibration, view.result.opened
+    page = view.result.calibration
     bars = [each.opts for each in page.plot.items() if isinstance(each, BarGraphItem)]
     assert [[bar[side] for side in ("x0", "x1", "height")] for bar in bars] == [
         [[0.6], [0.8], [0.75]]
@@ -85,10 +93,8 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert page.plot.accessibleDescription() == "confidence 0.60 to 0.80: 75% of 12 correct"
     assert "1.40 lowers the error from 6.0 to 2.0%" in page.temperature.text()
     assert page.error.text() == "Expected calibration error 6.2% (5.0 – 7.0%)"
-    assert opened is not None
     bins = tuple(ReliabilityBin(low, low + 0.2, count, low + 0.1, 0.5) for low, count in ((0.6, 12), (0.8, 3)))
-    evaluation = msgspec.structs.replace(opened.evaluation, calibration=Calibration(Interval(0.05), bins))
-    page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    page.show_evaluation(change_evaluation(view, calibration=Calibration(Interval(0.05), bins)))
     assert page.error.text() == "Expected calibration error 5.0%"
     bars = [each.opts for each in page.plot.items() if isinstance(each, BarGraphItem)]
     is_full = {bar["x0"][0]: QColor(bar["brush"]) == QColor(theme.colors().accent) for bar in bars}
@@ -107,32 +113,23 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     ],
 )
 def test_result_has_pages_for_its_contents(view: ModelView, change: dict[str, object], hidden: set[int]) -> None:
-    opened, result = view.result.opened, view.result
-    assert opened is not None
+    result = view.result
     result.tabs.setCurrentIndex(CALIBRATION)
-    evaluation = msgspec.structs.replace(opened.evaluation, **change)
-    result.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)), ("cpu",))
-    assert {number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)} == hidden
-    assert result.tabs.currentIndex() == (SUMMARY if CALIBRATION in hidden else CALIBRATION)
-    result.show_evaluation(opened, ("cpu",))
-    assert [number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)] == [ERRORS]
+    for opened, pages in ((change_evaluation(view, **change), hidden), (result.opened, {ERRORS})):
+        result.show_evaluation(opened, ("cpu",))
+        assert {number for number in range(result.tabs.count()) if not result.tabs.isTabVisible(number)} == pages
+        assert result.tabs.currentIndex() == (SUMMARY if CALIBRATION in hidden else CALIBRATION)
 
 
 def test_summary_explains_missing_intervals_and_hides_empty_parts(view: ModelView) -> None:
-    opened, summary = view.result.opened, view.result.summary
-    assert opened is not None
+    summary = view.result.summary
     assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (True, False)
     for table in (summary.metrics, summary.thresholds):
         last = table.visualItemRect(table.item(table.rowCount() - 1, 0))
         assert 0 <= table.viewport().height() - last.bottom() < last.height()
         assert table.item(0, 0).toolTip() == table.texts()[0][0]
-    evaluation = msgspec.structs.replace(
-        opened.evaluation,
-        measures={"own": Interval(0.5), "top1": Interval(0.75)},
-        thresholds=(),
-        skipped=(SkippedSample("a.png", "It is empty"),),
-    )
-    summary.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    measures, skipped = {"own": Interval(0.5), "top1": Interval(0.75)}, (SkippedSample("a.png", "It is empty"),)
+    summary.show_evaluation(change_evaluation(view, measures=measures, thresholds=(), skipped=skipped))
     assert (summary.no_intervals.isHidden(), summary.confident.isHidden()) == (False, True)
     assert summary.thresholds.isHidden()
     assert summary.metrics.texts() == [["Top-1 accuracy", "75.0%", ""], ["own", "0.5000", ""]]
@@ -169,11 +166,7 @@ def test_classes_page_applies_minimum_confidence(view: ModelView, qtbot: QtBot) 
     for key, value in ((Qt.Key.Key_Right, 0.51), (Qt.Key.Key_PageUp, 0.61)):
         qtbot.keyClick(classes.threshold.slider, key)
         assert classes.threshold.value() == value
-    opened = view.result.opened
-    assert opened is not None
-    recalls = (None, Interval(0.5), Interval(0.5, 0.25, 0.75))
-    evaluation = msgspec.structs.replace(opened.evaluation, per_class={"Recall": recalls})
-    opened = replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation))
+    opened = change_evaluation(view, per_class={"Recall": (None, Interval(0.5), Interval(0.5, 0.25, 0.75))})
     for samples, has_confidence in ((opened.samples, True), (SampleTable(), False)):
         classes.show_evaluation(replace(opened, samples=samples))
         assert classes.threshold.isHidden() is not has_confidence
@@ -183,16 +176,15 @@ def test_classes_page_applies_minimum_confidence(view: ModelView, qtbot: QtBot) 
 
 
 def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None:
-    page, opened = BoxErrorsPage(), view.result.opened
-    assert opened is not None
-    evaluation = msgspec.structs.replace(
-        opened.evaluation,
+    page = BoxErrorsPage()
+    opened = change_evaluation(
+        view,
         box_errors=tuple(BoxErrors(kind, count, loss) for kind, count, loss in (("missed", 9, 0.01), ("duplicate", 2, 0.3))),
         sizes=(SizePrecision("small", 4, Interval(0.25), Interval(0.5, 0.0, 0.75)), SizePrecision("large", 0)),
     )  # fmt: skip
-    page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    page.show_evaluation(opened)
     assert page.plot.accessibleDescription().split("; ") == [
-        describe_errors(errors) for errors in reversed(evaluation.box_errors)
+        describe_errors(errors) for errors in reversed(opened.evaluation.box_errors)
     ]
     headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
     assert headers == ["Count", "AP", "AP50"]
@@ -207,11 +199,10 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     assert page.plot.viewRange() == [[0, pytest.approx(31.5)], [-0.5, 1.5]]
     assert page.plot.getAxis("bottom").labelText == "Points of AP50"
     height = page.plot.height()
-    for errors, sizes in ((evaluation.box_errors[:1], ()), ((), evaluation.sizes)):
-        shown = msgspec.structs.replace(evaluation, box_errors=errors, sizes=sizes)
-        page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, shown)))
+    for errors, sizes in ((opened.evaluation.box_errors[:1], ()), ((), opened.evaluation.sizes)):
+        page.show_evaluation(change_evaluation(view, box_errors=errors, sizes=sizes))
         assert page.plot.height() < height
-        assert [part.isHidden() for part in (page.title, page.plot, page.explanation)] == [not errors] * 3
+        assert [widget.isHidden() for widget in (page.title, page.plot, page.explanation)] == [not errors] * 3
         assert page.sizes_title.isHidden() is (not sizes)
 
 
@@ -506,12 +497,10 @@ def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbo
     assert classes[:2] == [["class", "Recall", "Recall low", "Recall high"], ["ash", "0.75", "0", "0.8"]]
     assert matrix[1] == ["ash", "3", "1", "0"]
     assert msgspec.json.decode((tmp_path / "4.csv").read_bytes())["task"] == "classification"
-    incomplete = msgspec.structs.replace(opened.evaluation, per_class={"Recall": (None, Interval(0.5))})
-    unknown = list(make_class_rows(replace(opened, saved=SavedEvaluation(opened.saved.folder, incomplete))))
+    unknown = list(make_class_rows(change_evaluation(view, per_class={"Recall": (None, Interval(0.5))})))
     assert unknown[1:] == [["ash", "", "", ""], ["birch", "0.5", "", ""], ["cedar", "", "", ""]]
     for change, are_enabled in (({"per_class": {}}, [False, True]), ({"confusion": ()}, [True, False])):
-        evaluation = msgspec.structs.replace(opened.evaluation, **change)
-        view.bar.show_opened(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+        view.bar.show_opened(change_evaluation(view, **change))
         assert [each.isEnabled() for each in menu.actions()] == [True, *are_enabled, True, True]
     assert samples[0][4:] == ["confidence", "correct", "loss"]
     assert samples[2][:4] == ["val/ash/1.png", "val", "ash", "birch"]
