@@ -282,7 +282,7 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
     page = watching.page
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
-    dialog = page.ask_csv(page.gpus.keys, START + 390, START + 990)
+    dialog = page.ask_csv(("vanished", *page.gpus.keys), START + 390, START + 990)
     with qtbot.waitSignal(page.message) as received:
         dialog.fileSelected.emit(str(file))
     dialog.close()
