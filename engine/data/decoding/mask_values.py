@@ -15,7 +15,7 @@ from engine.data.decoding.deep import NUMPY, is_array, read_array_header
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.openers import ArrayImage
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
-from engine.data.decoding.tiff_pages import NO_DATA_TAG, parse_no_data
+from engine.data.decoding.tiff_pages import NO_DATA_TAG, is_tiff, parse_no_data, read_tiff
 from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
@@ -63,8 +63,16 @@ def read_values(content: bytes) -> MaskValues:
     """
     if is_array(content):
         return _read_array_values(content)
-    with decode_header(content) as image:
-        return _read_image_values(image, content)
+    try:
+        with decode_header(content) as image:
+            return _read_image_values(image, content)
+    except Unfit:
+        raise
+    except Exception:
+        if is_tiff(content):  # Pillow supports neither 64-bit numbers nor some compressions
+            levels, no_data = read_tiff(BytesIO(content))
+            return _convert_levels(levels, no_data)
+        raise
 
 
 def read_mask_size(path: str) -> tuple[int, int]:

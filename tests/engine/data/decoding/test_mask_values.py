@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, Survey, SurveyedMask, survey_masks
@@ -36,6 +38,14 @@ def test_read_values_accepts_integers_of_any_type(kind: str, ending: str) -> Non
     assert (mask.mode, mask.values.tolist()) == ("gray", NUMBERS.tolist())
     assert class_plane(mask, MaskCode((2, 1, 0))).tolist() == (2 - NUMBERS).tolist()
     assert [each.tolist() for each in count_values(mask.values[:, [0, 0, 0, 1, 2]])] == [[0, 1, 2], [4, 2, 4]]
+
+
+def test_read_values_accepts_tiffs_that_pillow_cannot_load() -> None:
+    planes, stream = np.zeros((3, 2, 3), np.uint8), io.BytesIO()
+    planes[:] = [[[1]], [[2]], [[3]]]
+    tifffile.imwrite(stream, planes, photometric="miniswhite", planarconfig="separate")
+    mask = read_values(stream.getvalue())
+    assert (mask.mode, np.unique(mask.values).tolist()) == ("color", [0x010203])
 
 
 def test_read_values_scales_one_bit_to_black_and_white() -> None:
