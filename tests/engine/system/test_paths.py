@@ -92,7 +92,7 @@ def test_folders_become_private_with_any_umask(separate_home: Path, monkeypatch:
         (separate_home / "c").mkdir(mode=0o755)
         paths.make_private_folder(separate_home / "c")
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(separate_home))
-        (separate_home / "footplate").mkdir(mode=0o755)
+        (separate_home / "footplate").mkdir(mode=0o750)
         assert paths.runtime_folder() == separate_home / "footplate"
     finally:
         os.umask(before)

@@ -72,8 +72,11 @@ def test_predictions_overlay_masks_on_the_same_images(
 
 
 def test_predictions_name_classes(start: Start, images: Path) -> None:
-    group = start(job(images, **CLASSIFICATION, epochs=1, predictions=6)).completed(150)
+    group = start(job(images, **CLASSIFICATION, epochs=1, predictions=6, val_crop=0.5)).completed(150)
     (predicted,) = group.of(Predicted)
+    for sample in predicted.samples:
+        with Image.open(group.folder / sample.truth_png) as image:
+            assert image.size == (16, 16)  # the crop that the model sees
     assert [sample.truth_words for sample in predicted.samples] == ["blue", "blue", "green", "green", "red", "red"]
     assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in predicted.samples)
 

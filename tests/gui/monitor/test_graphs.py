@@ -97,11 +97,12 @@ def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
-    watching.deliver(full_gpu(0, utilization_percent=10.0))
+    watching.deliver(full_gpu(0, utilization_percent=10.0, power_w=None))
     watching.deliver(full_gpu(0, utilization_percent=20.0), host="ws2")
-    plot = graphs(watching).plots["utilization_percent"]
+    load, power = (graphs(watching).plots[name] for name in ("utilization_percent", "power_w"))
     values = "GPU 0 10%, CPU 37%, ws2 GPU 0 20%, ws2 CPU 37%"
-    qtbot.waitUntil(lambda: values in plot.accessibleDescription())
+    qtbot.waitUntil(lambda: values in load.accessibleDescription())
+    qtbot.waitUntil(lambda: power.accessibleDescription() == "Latest: ws2 GPU 0 512 W")
 
 
 def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> None:

@@ -90,6 +90,12 @@ def test_too_large_image_does_not_seem_complete(tmp_path: Path) -> None:
     assert seems_complete(str(path))
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 2) + content[24:])
     assert not seems_complete(str(path))
+    path = write_image(tmp_path / "a.jpg")
+    content = path.read_bytes()
+    at = content.index(b"\xff\xc0") + 5
+    for width in (11184, 11185):
+        path.write_bytes(content[:at] + struct.pack(">HH", 16000, width) + content[at + 4 :])
+        assert seems_complete(str(path)) is (16000 * width <= MAX_PIXELS)
 
 
 def test_jpeg_of_many_segments_is_checked_quickly(tmp_path: Path) -> None:
