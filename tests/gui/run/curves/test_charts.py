@@ -223,3 +223,6 @@ def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widg
     chooser.chosen.connect(rows.choose)
     chooser.model().moveRow(QModelIndex(), 0, QModelIndex(), 2)  # as dragging does
     assert rows.order[:2] == ["loss", "speed"]
+    rows.choose(rows.order, {"loss"})
+    rows.set_visible_height(300)
+    assert rows.plots["loss"].minimumHeight() == 414  # 46% of the window, since no second row needs space
