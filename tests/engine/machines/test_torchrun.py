@@ -86,6 +86,7 @@ def act_as_rank(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     [
         (JOB_TEXT, {"RANK": "first"}, ["torchrun did not start this process."]),
         ("{3", {}, ["The job is not JSON"]),
+        ('{"epochs": 0}', {}, ["Epochs: 0 is out of range."]),
         ("/no/job.json", {}, ["/no/job.json"]),
         (JOB_TEXT, {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}, ["The job has 4 workers, and torchrun started 3."]),
         (JOB_TEXT, {"WORLD_SIZE": 3, "RANK": 1, "LOCAL_RANK": 1}, []),  # reported by the first rank of the machine

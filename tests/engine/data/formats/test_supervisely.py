@@ -103,6 +103,7 @@ def test_supervisely_reads_nested_datasets(tmp_path: Path) -> None:
         put(tmp_path, BOX, name=name, tags=({"name": "test"},))
     (tmp_path / "val/ann/c.png.json").rename(tmp_path / "val/ann/c.json")
     assert list_boxes_by_split(read_once(tmp_path)) == {"train": {"a": [CAT], "b": [CAT]}, "val": {"c": [CAT]}}
+    assert [found.kinds for found in FORMAT.detect(Tree(str(tmp_path)))] == [("boxes",)]
 
 
 def test_supervisely_keeps_equal_names_of_datasets_apart(tmp_path: Path) -> None:
