@@ -41,7 +41,11 @@ def edit_export(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 
 def test_vott_prefers_the_export_of_all_images(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "assets")
-    assert len(detect_once(FORMAT, tmp_path).source) == len(TRUTH.images)
+    found = detect_once(FORMAT, tmp_path)
+    assert (found.kinds, len(found.source)) == (("boxes",), len(TRUTH.images))
+    file = tmp_path / found.source[1]
+    file.write_text(file.read_text().replace("RECTANGLE", "POLYGON"))
+    assert detect_once(FORMAT, tmp_path).kinds == ("instances", "boxes")
     vott.write(TRUTH, tmp_path, "plain")
     assert [Path(name).name for name in detect_once(FORMAT, tmp_path).source] == ["fruit-export.json"]
     images = [image for name in TRUTH.images for image in tmp_path.glob(f"{name.name}.png")]
