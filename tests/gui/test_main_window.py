@@ -238,9 +238,9 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
 def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_ACTIVATION_TOKEN", "")
     window = open_window()
-    for bring_to_front in (partial(window.bring_to_front, "", "token"), window.tray.alerts_requested.emit):
+    for request_window in (partial(window.bring_to_front, "", "token"), window.tray.alerts_requested.emit):
         window.showMinimized()
-        bring_to_front()
+        request_window()
         assert not window.isMinimized()
     assert os.environ["XDG_ACTIVATION_TOKEN"] == "token"
     assert window.workspace.monitor.isVisible()

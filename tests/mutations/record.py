@@ -24,19 +24,14 @@ _executed: set[str] = set()
 """Functions that the current test has executed, as "FILE:LINE"."""
 
 
-class _RecordingCalls(ast.NodeTransformer):
-    """Inserts a call at the start of each function, which adds the function to `_executed`."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.generic_visit(node)
-        (call,) = ast.parse(f"__record__({f'{self._file}:{node.lineno}'!r})").body
-        for part in ast.walk(call):
-            ast.copy_location(part, node.body[0])
-        node.body.insert(0 if ast.get_docstring(node, clean=False) is None else 1, call)
-        return node
+def _insert_calls(tree: ast.Module, file: Path) -> None:
+    """Insert a call at the start of each function in the syntax tree of `file` that adds it to `_executed`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            (call,) = ast.parse(f"__record__({f'{file}:{node.lineno}'!r})").body
+            for child in ast.walk(call):
+                ast.copy_location(child, node.body[0])
+            node.body.insert(0 if ast.get_docstring(node, clean=False) is None else 1, call)
 
 
 def _get_code(loader: SourceFileLoader, module: str) -> Any:
@@ -44,7 +39,8 @@ def _get_code(loader: SourceFileLoader, module: str) -> Any:
     path = Path(loader.get_filename(module))
     if not path.is_relative_to(ROOT / "engine") and not path.is_relative_to(ROOT / "gui"):
         return _get_unchanged_code(loader, module)
-    tree = _RecordingCalls(path.relative_to(ROOT)).visit(ast.parse(path.read_bytes()))
+    tree = ast.parse(path.read_bytes())
+    _insert_calls(tree, path.relative_to(ROOT))
     return compile(tree, path, "exec", dont_inherit=True)
 
 

@@ -1,4 +1,4 @@
-"""Shell scripts that stand in for real programs in tests."""
+"""Shell scripts that tests run instead of real programs."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def test_view_layout_by_width(view: AlertsView, watched: AlertsRecorder, qtbot: 
     watched.feed(hot(), seconds=11)
     for width, in_columns in ((SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True), (SIDE_BY_SIDE - 1, False)):
         view.resize(width, 2400)
-        qtbot.waitUntil(lambda is_beside=in_columns: is_right_of(view.rows["temperature"], view.table) is is_beside)
+        qtbot.waitUntil(lambda expected=in_columns: is_right_of(view.rows["temperature"], view.table) is expected)
         if in_columns:
             assert abs(alerts.width() - rules.width()) <= 1
         else:  # the history gets the remaining height
@@ -271,9 +271,9 @@ def test_view_layout_by_width(view: AlertsView, watched: AlertsRecorder, qtbot: 
 
 def test_rule_shows_its_summary_below_the_name_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:
     row = show_widget(RuleRow(KINDS["power"], Rule(kind="power", threshold=450)))
-    for width, is_beside in ((479, False), (480, True), (479, False)):
+    for width, in_one_row in ((479, False), (480, True), (479, False)):
         row.resize(width, 200)
-        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(row.summary, row.on) is is_beside)
+        qtbot.waitUntil(lambda expected=in_one_row: is_right_of(row.summary, row.on) is expected)
     assert row.summary.x() == row.on.x()
     with qtbot.waitSignal(row.edited) as edited:
         row.reset.click()

@@ -127,8 +127,8 @@ def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
 
 
 def test_time_bar_finds_part_at_point(bar: TimeBar) -> None:
-    for part in ("data", "forward"):
-        assert bar.part_at(bar.segment(part).center().toPoint()) == part
+    for step_part in ("data", "forward"):
+        assert bar.part_at(bar.segment(step_part).center().toPoint()) == step_part
     named = next(entry for entry in bar.entries() if entry.part == "forward")
     assert bar.part_at(named.rect.center().toPoint()) == "forward"
     assert bar.part_at(QPoint(bar.width() // 2, BAR_HEIGHT + 2)) is None

@@ -285,7 +285,7 @@ def test_curves_page_shows_pooled_curves_without_roc(view: ModelView, qtbot: QtB
     qtbot.waitUntil(lambda: page.counts.texts() == [["ash", "2 right", "2 missed"], ["not ash", "–", "–"]])
 
 
-def test_late_error_of_another_class_is_not_shown(view: ModelView, qtbot: QtBot, hold_calls: HoldCalls) -> None:
+def test_late_error_of_another_class_is_ignored(view: ModelView, qtbot: QtBot, hold_calls: HoldCalls) -> None:
     view.result.tabs.setCurrentIndex(CURVES)
     page = view.result.curves
     qtbot.waitUntil(lambda: page.counts.texts() != [])
