@@ -262,7 +262,7 @@ class ComparePage(QWidget):
         save_in_background(write, self.message, tr("The curves were saved to {path}."), self)
 
     def save_table(self, path: Path) -> None:
-        """Write the displayed table to a CSV file, in the fixed format of saved files."""
+        """Write the displayed table to a CSV file, in the same number format on every desktop."""
         runs = self._list_read_runs()
         with as_in_files():
             table_rows = create_rows(runs)

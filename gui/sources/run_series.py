@@ -137,7 +137,7 @@ class DeviceColumns:
         self.temperature_c = Column()
 
     def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Append one or more samples in order of time, each with its time and step."""
+        """Append one or more samples in chronological order, each with its time and step."""
         seconds, steps, device_samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)

@@ -124,7 +124,7 @@ def send_batches() -> list[list[list[float]]]:
         slot = slots[number % 2]
         tensors = slot.receive(pixel_rows=1, number_rows=2)
         if number > 1:  # without a slow kernel, only `receive` waits for the first batch
-            torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
+            torch.ones(1, device=device).add_(1)  # kernels are slow on the simulated GPU, so the slot is read late
         references.append([tensor.clone() for tensor in reversed(tensors)])  # first the one that is copied last
         slot.record_consumed()
         free.release()
@@ -148,14 +148,14 @@ class _Numbers(SampleSet):
 
 
 def load_samples() -> list[list[list[float]]]:
-    """Load eight batches of two samples to a GPU that reads them late, and return their inputs and targets."""
+    """Load eight batches of two samples onto a GPU whose kernels read them late. Return the targets and inputs read."""
     device = torch.device("cuda", 0)
     sampler = GlobalBatchSampler(16, 2, 0, 1, RandomStreams(0), shuffle=False)
     loader = SampleLoader(_Numbers(), sampler, threads=1, device=device, on_unreadable=print)
     batches = []
     for batch in loader.epoch(0):
         if batches:
-            torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the batch
+            torch.ones(1, device=device).add_(1)  # kernels are slow on the simulated GPU, so the batch is read late
         batches.append([batch.targets.clone(), batch.inputs.clone()])
     loader.close()
     return [[inputs.flatten().tolist(), targets.tolist()] for targets, inputs in batches]

@@ -306,7 +306,7 @@ def _is_other_user(line: ProcessRow) -> bool:
 
 
 def _merge_kinds(kinds: Iterable[ProcessKind]) -> ProcessKind:
-    """Return the kind of GPU use that all processes have, or "both" if they differ."""
+    """Return the kind of GPU use that all processes share, or "both" if they differ."""
     first, *others = set(kinds)
     return "both" if others else first
 

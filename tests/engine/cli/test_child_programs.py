@@ -81,7 +81,7 @@ def test_first_ctrl_c_ends_only_the_trials_of_advice(
     [
         ("echo first >&2; echo 'no memory' >&2; exit 3", "no memory"),
         ("yes | head -c 70000 >&2; echo last >&2", "last"),
-        ("pwd -P >&2", str(paths.PACKAGES.resolve())),  # since a module of the user must not replace Footplate's
+        ("pwd -P >&2", str(paths.PACKAGES.resolve())),  # so that no module of the user shadows Footplate's
         ("exit 1", "it exited with code 1 without reporting an error"),
         ("kill -9 $$", "it was killed by SIGKILL (signal 9); if nobody sent it, the system was out of memory"),
     ],

@@ -353,7 +353,7 @@ def test_status_line_has_the_time_of_the_remaining_steps(monkeypatch: pytest.Mon
     steps = [msgspec.structs.replace(step_metrics(step), time=time) for step, time in ((4, 100.0), (8, 108.0))]
     for event in (planned(3), *steps):
         progress.show(event)
-    assert err.getvalue().endswith("  24 s left")  # for 12 more steps
+    assert err.getvalue().endswith("  24 s left")  # 12 steps remain
     assert "left" not in out.getvalue()
 
 

@@ -127,7 +127,7 @@ def test_steps_are_timed_until_enough_or_too_slow(
     warm_up, min_steps, seconds = limits
 
     def is_true_on_any_rank(flag: bool) -> bool:
-        clock.now += 0.001  # does not count
+        clock.now += 0.001  # not part of the measured time
         return flag
 
     monkeypatch.setattr(trial, "is_true_on_any_rank", is_true_on_any_rank)

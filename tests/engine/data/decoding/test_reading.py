@@ -96,7 +96,7 @@ def test_read_json_limits_the_size_and_explains_errors(tmp_path: Path) -> None:
             continue
         with pytest.raises(ValueError, match=reason):
             read_json(path, 4 if "maximum" in reason else 5)
-    Path(path).write_text("9" * 5000)  # more digits than Python converts to an integer
+    Path(path).write_text("9" * 5000)  # more digits than `int` accepts
     with pytest.raises(Unfit, match="not valid JSON"):
         read_json(path)
 

@@ -85,7 +85,7 @@ def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
 
 def test_read_shrunk_turns_photos_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter clockwise
+    exif[0x0112] = 6  # to be rotated clockwise by 90 degrees
     photo = Image.new("RGB", (80, 40), boxed.COLORS["dog"])
     photo.paste(boxed.COLORS["cat"], (0, 0, 40, 40))
     photo.save(tmp_path / "a.jpg", exif=exif)

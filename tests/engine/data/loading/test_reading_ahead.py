@@ -115,7 +115,7 @@ def test_epoch_is_prefetched_once(make: Make, splits: Splits) -> None:
             thread.join()
     assert loader.decoded == len(splits.val)
     loader.prefetch(3)
-    [thread] = readers()  # it waits for slots
+    [thread] = readers()  # which waits for free slots
     batches = loader.epoch(2)
     first = next(batches)
     assert readers() == [thread]

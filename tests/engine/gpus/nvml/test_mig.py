@@ -30,7 +30,7 @@ def test_mig_instances_follow_their_gpu(nvml_stub: NvmlStub, start_sampler: Star
     pids = [[process.pid for process in row.processes or ()] for row in (gpu, first, second, third)]
     assert pids == [[], [4_000_001], [4_000_002], []]
     assert (other.uuid, other.mig_enabled) == (uuid_of(1), False)
-    sampler.send_request(SnapshotRequest(details=False))  # lists the instances again
+    sampler.send_request(SnapshotRequest(details=False))  # makes the sampler list the instances again
     assert sampler.wait_for(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[1].sm_active_percent == 15
 
 

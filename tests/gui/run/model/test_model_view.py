@@ -98,7 +98,7 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert page.error.text() == "Expected calibration error 5.0%"
     bars = [each.opts for each in page.plot.items() if isinstance(each, BarGraphItem)]
     is_full = {bar["x0"][0]: QColor(bar["brush"]) == QColor(theme.colors().accent) for bar in bars}
-    assert is_full == {0.6: True, 0.8: False}  # fewer predictions are paler
+    assert is_full == {0.6: True, 0.8: False}  # bars of fewer predictions are paler
     assert page.temperature.text() == "There are too few samples to fit a temperature."
 
 
