@@ -25,6 +25,7 @@ from gui.widgets.column_model import (
     Index,
     NumberRows,
     RowView,
+    select_row,
     style_number_table,
 )
 from gui.widgets.row_model import Column
@@ -183,7 +184,7 @@ class AdviceTable(RowView):
         names = [each.name for each in candidates]
         if names:
             number = names.index(previous.name) if previous is not None and previous.name in names else 0
-            self.selectRow(self.rows.mapFromSource(self.model_.index(number, 0)).row())
+            select_row(self, self.rows.mapFromSource(self.model_.index(number, 0)).row())
 
     def chosen(self) -> Candidate | None:
         """Return the selected candidate, or None if none is selected."""

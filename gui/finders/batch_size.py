@@ -16,7 +16,7 @@ from gui.format import localized, significant, size_of
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import LEFT, RIGHT, create_text_table
+from gui.widgets.column_model import LEFT, RIGHT, create_text_table, select_row
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox, with_layout
 
@@ -77,7 +77,7 @@ class BatchPage(FinderPage):
                     item.setFlags(Qt.ItemFlag.NoItemFlags)
                 self.table.setItem(row, column, item)
             if trial.size == found.knee:  # the recommended size
-                self.table.selectRow(row)
+                select_row(self.table, row)
         for column in range(_NUMBERS):
             self.table.setColumnWidth(column, theme.scale_pixels(_COLUMN_WIDTH))
         head, rows = self.table.horizontalHeader().sizeHint().height(), self.table.verticalHeader().length()

@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QItemSelectionModel, QMimeData, QModelIndex, QObject, Qt, Signal
+from PySide6.QtCore import QMimeData, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
@@ -23,7 +23,7 @@ from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import describe_devices, model_title, run_title, strategy_title
 from gui.translation import tr
-from gui.widgets.column_model import Index
+from gui.widgets.column_model import Index, select_row
 from gui.widgets.row_model import Column, RowModel, RowTable
 from gui.widgets.run_drag import make_drag_data
 
@@ -296,9 +296,7 @@ class RunsTable(RowTable):
         super().focusInEvent(event)
         is_by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         if is_by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
-            # `selectRow` would depend on the modifier keys that are pressed.
-            flag = QItemSelectionModel.SelectionFlag
-            self.selectionModel().select(self.currentIndex(), flag.Select | flag.Rows)
+            select_row(self, self.currentIndex().row())
 
     def _on_section_resized(self, column: int, _before: int, _now: int) -> None:
         if not self._is_fitting and column < self._model.columnCount() - 1:  # the last column stretches

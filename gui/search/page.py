@@ -25,6 +25,7 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
+from gui.widgets.column_model import select_row
 from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -148,7 +149,7 @@ class SearchPage(QWidget):
         self.model.set_rows(lines)
         if is_first:
             self.list.fit()
-            self.list.selectRow(0)
+            select_row(self.list, 0)
         if self.stack.currentIndex() in (NONE, LIST):
             self._show_page(LIST if lines else NONE)
 

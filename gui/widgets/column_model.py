@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import (
     QAbstractTableModel,
+    QItemSelectionModel,
     QModelIndex,
     QObject,
     QPersistentModelIndex,
@@ -118,6 +119,15 @@ def _find_end_index(table: QTableView, action: QAbstractItemView.CursorAction) -
     model = table.model()
     row = ends[action] % max(1, model.rowCount())  # -1 stands for the last row
     return model.index(row, max(0, table.currentIndex().column()))
+
+
+def select_row(table: QTableView, row: int) -> None:
+    """Select only this row of `table` and make it the current one.
+
+    Unlike `QTableView.selectRow`, this doesn't depend on the modifier keys that are pressed.
+    """
+    flag = QItemSelectionModel.SelectionFlag
+    table.selectionModel().setCurrentIndex(table.model().index(row, 0), flag.ClearAndSelect | flag.Rows)
 
 
 def create_text_table(name: str, titles: Sequence[str]) -> QTableWidget:

@@ -50,6 +50,7 @@ from gui.main_window import MainWindow
 from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.sources.launcher import Launcher
+from gui.widgets.column_model import select_row
 from gui.widgets.labels import RichLabel
 from tests.attacks.hostile_names import NAMES, set_trap
 from tests.gui.conftest import OFFSCREEN_NOISE
@@ -134,7 +135,7 @@ class PageVisit:
             page.table.selectAll()
         for row in range(page.model.rowCount()):
             with self.time_step("details"):
-                page.table.selectRow(row)
+                select_row(page.table, row)
         with self.time_step("deleting"):
             page.deleting.ask(page.selected())
         self._show_tool_tips()

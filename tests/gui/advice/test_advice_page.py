@@ -17,7 +17,7 @@ from gui.advice.answer_view import NO_PREDICTION
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
 from gui.style import theme
-from gui.widgets.column_model import BAR, INTERVAL
+from gui.widgets.column_model import BAR, INTERVAL, select_row
 from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
 from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
@@ -109,7 +109,7 @@ def cells(page: AdvicePage, column: int) -> list[str]:
 
 
 def choose(page: AdvicePage, row: int) -> None:
-    page.view.table.selectRow(row)
+    select_row(page.view.table, row)
 
 
 def test_advice_page_shows_progress(page: AdvicePage) -> None:

@@ -27,6 +27,7 @@ from gui.main_window import MainWindow
 from gui.sources.background import Background
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
+from gui.widgets.column_model import select_row
 from gui.widgets.labels import IconLabel
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import HoldCalls, OpenWindow, ShowWidget
@@ -290,7 +291,7 @@ def test_about_shows_the_license_of_the_selected_package(show_widget: ShowWidget
     packages = list_packages()
     for row in (0, len(packages) - 1):
         if row:
-            dialog.table.selectRow(row)
+            select_row(dialog.table, row)
         cells = [dialog.table.item(row, column).text() for column in range(3)]
         assert cells == [packages[row].name, packages[row].version, packages[row].license or "not stated"]
         assert dialog.text.toPlainText() == read_license_text(packages[row].name)

@@ -24,6 +24,7 @@ from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
 from gui.sources.run_list import RunList
 from gui.style import theme
+from gui.widgets.column_model import select_row
 from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.painted import draw_icon
@@ -223,7 +224,7 @@ def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot
     qtbot.waitUntil(lambda: active.run_id in join_visible_texts(page))
     active.job_file.write_text(job)
     qtbot.waitUntil(lambda: active.run_id not in join_visible_texts(page))
-    page.table.selectRow(1)
+    select_row(page.table, 1)
     step = StepMetrics(
         time=2e9, epoch=4, step=41, loss=0.1, learning_rate=0.1, images_per_second=1, data_wait_s=0, compute_s=0
     )

@@ -19,6 +19,7 @@ from gui.runs import details
 from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
+from gui.widgets.column_model import select_row
 from tests.gui.runs.conftest import Refresh, facts, find_fact, select_runs
 from tests.gui.sources.written_runs import write, write_run
 from tests.support.widgets import HoldCalls
@@ -129,7 +130,7 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
     select_runs(page, first)
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notes_writer.written):
-        page.table.selectRow(page.model.position(second.run_id))  # in one step, as a click does
+        select_row(page.table, page.model.position(second.run_id))  # in one step, as a click does
     assert read_notes(first.path).text == "of the first"
     assert page.details.notes.toPlainText() == "of the second " + "x" * 2000
     assert page.details.tags.text() == "paper, v2"

@@ -22,7 +22,7 @@ from engine.system import paths
 from gui.runs.page import RunsPage
 from gui.runs.table import NAME, STARTED
 from gui.titles import list_unread_runs
-from gui.widgets.column_model import PAD
+from gui.widgets.column_model import PAD, select_row
 from gui.widgets.run_drag import RunDrop, run_ids_in
 from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column, select_runs
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, job, write_run
@@ -113,7 +113,7 @@ def test_runs_page_filters_new_runs(page: RunsPage, refresh: Refresh, qtbot: QtB
 def test_runs_page_opens_run(page: RunsPage, refresh: Refresh, qtbot: QtBot, how: str) -> None:
     run = write_run(8)
     refresh()
-    page.table.selectRow(0)
+    select_row(page.table, 0)
     with qtbot.waitSignal(page.run_chosen) as chosen:
         if how == "enter":
             qtbot.keyClick(page.table, Qt.Key.Key_Return)

@@ -24,6 +24,7 @@ from gui.sources.background import Background
 from gui.sources.launcher import IDLE_MS, Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
+from gui.widgets.column_model import select_row
 from tests.gui.sources.written_runs import job, write_run
 from tests.support.waiting import wait_until
 from tests.support.widgets import HoldCalls, OpenWindow
@@ -212,12 +213,7 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
-
-    def can_change_run() -> None:  # the table may not show the row yet
-        runs.table.selectRow(0)
-        assert runs.acts.change.isEnabled(), runs.acts.change.toolTip()
-
-    qtbot.waitUntil(can_change_run)
+    select_row(runs.table, 0)
     runs.acts.change.trigger()
 
     def has_prefill() -> None:

@@ -20,6 +20,7 @@ from gui.main_window import MainWindow
 from gui.pages import RUNS
 from gui.runs.page import RunsPage
 from gui.runs.table import STATE
+from gui.widgets.column_model import select_row
 from tests.gui.whole.test_whole_path import points, press_train, status, wait_for_status, wait_until_ready
 from tests.support.widgets import OpenWindow
 
@@ -131,7 +132,7 @@ def open_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot)
     qtbot.waitUntil(listed)
     row = page.model.position(run.run_id)
     assert row is not None
-    page.table.selectRow(row)
+    select_row(page.table, row)
     return page
 
 

@@ -24,6 +24,7 @@ from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.run.header import VIEWS
 from gui.style import theme
+from gui.widgets.column_model import select_row
 from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.pulse import StallMeter, read_core_wait_s
 from tests.support.stage import process_events_until
@@ -48,7 +49,7 @@ def use_window(window: MainWindow, answers: bool) -> None:
         QTest.qWait(LOOK_MS)
     window.header.show_page(RUNS)
     for row in range(runs.table.model().rowCount()):
-        runs.table.selectRow(row)
+        select_row(runs.table, row)
         QTest.qWait(LOOK_MS)
         for action in (runs.acts.show, runs.acts.fork, runs.acts.change, runs.acts.favorite):
             if action.isEnabled():

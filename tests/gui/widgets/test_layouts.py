@@ -21,6 +21,7 @@ from gui.widgets.column_model import (
     VALUE,
     NumberRows,
     header_data,
+    select_row,
     style_number_table,
 )
 from gui.widgets.labels import ElidedLabel, ProblemLabel, RichLabel, Span, WrappingLabel
@@ -166,7 +167,7 @@ def test_number_table_sorts_unknown_last_and_draws_bars(show_widget: ShowWidget)
         x - rect.left() - 8 for x in columns if image.pixelColor(x, rect.bottom() - 4) == QColor(theme.colors().text)
     ]
     assert (min(drawn), max(drawn)) == (pytest.approx(50, abs=2), pytest.approx(150, abs=2))
-    table.selectRow(0)
+    select_row(table, 0)
     selected = table.viewport().grab().toImage().pixelColor(rect.left() + 12, rect.bottom() - 2)
     assert selected == QColor(theme.colors().accent_text)
 
