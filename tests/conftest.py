@@ -57,12 +57,16 @@ TOGETHER = {
 }
 """Starts of paths of files that share slow fixtures, and the name of a group. The same process runs a group's tests."""
 
-SLOW_FILES = (
+FIRST = (
+    "training",
+    "faults",
+    "inference",
+    "cuda",
     "tests/gui/test_every_control.py",
     "tests/gui/test_every_page.py",
     "tests/engine/tasks/test_task_folders.py",
 )
-"""Files with a few tests that take tens of seconds. They run first, or else a single process would run them last."""
+"""Groups and files that take long. They run first, or else a single process would run the last of them."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
@@ -100,9 +104,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for room, name in TOGETHER.items() if file.startswith(room)), file)
 
         def _assign_work_unit(self, node: Any) -> None:
-            for file in SLOW_FILES:
-                if file in self.workqueue:
-                    self.workqueue.move_to_end(file, last=False)
+            for scope in reversed(FIRST):
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
             super()._assign_work_unit(node)
 
     return ByRoom(config, log)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QColor, QFontDatabase, QTextCharFormat, QTextCursor
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QColor, QKeyEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from gui.sources.run_data import Line, LineKind
@@ -22,33 +23,29 @@ _PREFIXES: dict[LineKind, str] = {"warning": tr("Warning: "), "error": tr("Error
 
 
 class LogView(QWidget):
-    """Log that scrolls to its end, unless the user has scrolled up."""
+    """Log, with a button that scrolls to the newest line if the user has scrolled up."""
 
     def __init__(self) -> None:
         super().__init__()
         self._line_count = 0  # lines that have been added, or skipped as too old
-        self._is_following = True
         heading = heading_label(tr("&Log"))
-        self.text = styled(QPlainTextEdit(readOnly=True), "log", name=tr("Log"))
-        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.text = styled(_LogText(), "code", name=tr("Log"))
         self.text.setMaximumBlockCount(MAX_LINES)
         self.text.setPlaceholderText(tr("The run's log appears here."))
         self.text.setTabChangesFocus(True)
         self.text.setUndoRedoEnabled(False)
         heading.setBuddy(self.text)
         name, tip = tr("Scroll to the newest line"), tr("Scroll to the newest line and stay there")
-        self._newest = tool_button(self.scroll_to_newest, text=tr("Newest"), name=name, tip=tip)
+        self._newest = tool_button(self.text.scroll_to_end, text=tr("Newest"), name=name, tip=tip)
         reserve_space(self._newest)
         self._newest.hide()
         self.setLayout(vbox(hbox(heading, 1, self._newest), (self.text, 1), spacing=4))
-        bar = self.text.verticalScrollBar()
-        bar.valueChanged.connect(self._on_scrolled)
-        bar.rangeChanged.connect(self._on_range_changed)
+        self.text.following_changed.connect(self._newest.setHidden)
 
     def clear(self) -> None:
         self._line_count = 0
-        self._is_following = True
         self.text.clear()
+        self.text.scroll_to_end()
 
     def show_lines(self, lines: list[Line]) -> bool:
         """Append the lines that aren't in the view, at most one batch per call.
@@ -71,23 +68,49 @@ class LogView(QWidget):
         self._line_count += len(batch)
         return self._line_count < len(lines)
 
-    def scroll_to_newest(self) -> None:
-        bar = self.text.verticalScrollBar()
-        bar.setValue(bar.maximum())
-
     def recolor(self, lines: list[Line]) -> bool:
         """Write all lines again in the current colors. Return True if some remain for `show_lines`."""
         self.clear()
         return self.show_lines(lines)
 
-    def _on_scrolled(self, value: int) -> None:
-        """Follow the newest line while the log is scrolled to its end, otherwise offer to scroll there."""
-        self._is_following = value >= self.text.verticalScrollBar().maximum()
-        self._newest.setVisible(not self._is_following)
 
-    def _on_range_changed(self, _minimum: int, maximum: int) -> None:
+class _LogText(QPlainTextEdit):
+    """Text that stays scrolled to its end when it changes, unless the user has scrolled up.
+
+    Signals:
+        following_changed(bool): whether the text stays at its end. It may be emitted without a change.
+    """
+
+    following_changed = Signal(bool)
+
+    def __init__(self) -> None:
+        super().__init__(readOnly=True)
+        self._is_following = True
+        bar = self.verticalScrollBar()
+        bar.actionTriggered.connect(self._on_scrolled_by_user)
+        # When lines wrap differently, Qt keeps the topmost line in place instead of the last one.
+        bar.valueChanged.connect(self._follow)
+        bar.rangeChanged.connect(self._follow)
+
+    def scroll_to_end(self) -> None:
+        """Scroll to the end and stay there."""
+        bar = self.verticalScrollBar()
+        bar.setValue(bar.maximum())
+        self._on_scrolled_by_user()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        self._is_following = False  # since some keys scroll without an action of the scroll bar
+        super().keyPressEvent(event)
+        self._on_scrolled_by_user()
+
+    def _on_scrolled_by_user(self) -> None:
+        bar = self.verticalScrollBar()
+        self._is_following = bar.sliderPosition() >= bar.maximum()
+        self.following_changed.emit(self._is_following)
+
+    def _follow(self) -> None:
         if self._is_following:
-            self.text.verticalScrollBar().setValue(maximum)
+            self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
 
 def _format_line(line: Line) -> str:

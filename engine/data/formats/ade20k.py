@@ -16,6 +16,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, dataset_warning, printable
+from engine.system.format import counted
 
 LAYOUT = "Choose the folder with images, annotations and objectInfo150.txt of ADEChallengeData2016."
 COUNT = 150
@@ -54,7 +55,7 @@ def _detect_benchmark(tree: Tree, base: str) -> list[Detection]:
     sample = sample_masks(matched)
     largest = max(sample.values, default=0)
     against = f"the value {largest} in masks, although there are {COUNT} classes" if largest > COUNT else ""
-    evidence = f"{len(matched):,} images of ADE20K with masks"
+    evidence = f"{counted(len(matched), 'image')} of ADE20K with masks"
     return [detect_masks(sample, ("masks",), evidence, against=against, source=(base, pairs))]
 
 
@@ -64,7 +65,7 @@ def _detect_full(tree: Tree) -> list[Detection]:
         names = tree.files(folder, ".png")
         masks = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
         if masks and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in masks):
-            evidence = (f"{len(masks):,} masks such as {printable(masks[0])}",)
+            evidence = (f"{counted(len(masks), 'mask')} such as {printable(masks[0])}",)
             return [Detection((), Confidence.CERTAIN, evidence, remedy=_REMEDY)]
     return []
 

@@ -9,6 +9,7 @@ from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable
+from engine.system.format import counted
 
 LAYOUT = "Change detection has folders A, B and label (or t1, t2 and change)."
 REMEDY = (
@@ -36,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
                 )
                 if pairs_before and pairs_after and sample_masks(pairs_before).are_labels:
                     names = f"both {printable(before)} and {printable(after)}"
-                    evidence = (f"{len(pairs_before):,} images in {names} with one mask",)
+                    evidence = (f"{counted(len(pairs_before), 'image')} in {names} with one mask",)
                     return [Detection((), Confidence.CERTAIN, evidence, remedy=REMEDY)]
     return []
 

@@ -17,6 +17,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_instance_splits, make_mask_splits
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
+from engine.system.format import counted
 
 LAYOUT = "Choose the folder with leftImg8bit and gtFine (or gtCoarse), or KITTI's with training/image_2 and semantic."
 CLASSES = {
@@ -79,7 +80,7 @@ def _make_detections(variant: str, files: _Files) -> list[Detection]:
     if mask_pairs and unknown_values:
         against = f"values of no label of Cityscapes in the masks, such as {min(unknown_values)}"
     kinds = (*(["masks"] if mask_pairs else []), *(["instances"] if instance_pairs else []))
-    evidence = f"{len(mask_pairs or instance_pairs):,} images with masks of Cityscapes' labels"
+    evidence = f"{counted(len(mask_pairs or instance_pairs), 'image')} with masks of Cityscapes' labels"
     return [detect_masks(sample, kinds, evidence, against=against, variant=variant, source=files)]
 
 

@@ -10,6 +10,7 @@ from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.shared.paired_folders import IMAGE_WORDS
 from engine.data.formats.tree import Tree, suffix
 from engine.data.splits import printable, sample_evenly
+from engine.system.format import counted
 
 LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
 REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
@@ -38,7 +39,7 @@ def detect(tree: Tree) -> list[Detection]:
             for name in image_folders:
                 pairs = _pair_same_names(tree, os.path.join(base, name), os.path.join(base, depth))
                 if pairs:
-                    evidence = f"{len(pairs):,} images with files in {printable(os.path.join(base, depth))}"
+                    evidence = f"{counted(len(pairs), 'image')} with files in {printable(os.path.join(base, depth))}"
                     confidence = Confidence.LIKELY if _are_gray([path for _, path in pairs]) else Confidence.WEAK
                     return [Detection((), confidence, (evidence,), remedy=REMEDY)]
         for cameras in _STEREO:
@@ -48,7 +49,7 @@ def detect(tree: Tree) -> list[Detection]:
             pairs = _pair_same_names(tree, *(os.path.join(base, name) for name in folders))
             others = set(map(str.lower, tree.folders(base))) - set(cameras)
             if pairs and others <= {*_DEPTH, *_CALIBRATION}:
-                evidence = f"{len(pairs):,} images in both {printable(folders[0])} and {printable(folders[1])}"
+                evidence = f"{counted(len(pairs), 'image')} in both {printable(folders[0])} and {printable(folders[1])}"
                 confidence = Confidence.LIKELY if others else Confidence.WEAK  # left and right may be classes
                 return [Detection((), confidence, (evidence,), remedy=REMEDY)]
     return []

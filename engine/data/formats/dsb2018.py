@@ -9,6 +9,7 @@ from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.tree import Tree, split_in
 from engine.data.splits import sample_evenly, warn_about
+from engine.system.format import counted
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
@@ -30,7 +31,9 @@ def detect(tree: Tree) -> list[Detection]:
     sample = sample_masks(pairs)
     if not sample.are_labels:
         return []
-    return [detect_masks(sample, ("instances",), f"{len(folders):,} folders with images and masks", source=parents)]
+    return [
+        detect_masks(sample, ("instances",), f"{counted(len(folders), 'folder')} with images and masks", source=parents)
+    ]
 
 
 def _find_parents(tree: Tree) -> list[str]:

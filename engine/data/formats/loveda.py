@@ -12,6 +12,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode
+from engine.system.format import counted
 
 LAYOUT = "Choose the folder of LoveDA with Train and Val, each with Urban and Rural."
 CLASSES = ("background", "building", "road", "water", "barren", "forest", "agriculture")
@@ -34,7 +35,7 @@ def detect(tree: Tree) -> list[Detection]:
     has_other_values = max(sample.values, default=0) > len(CLASSES)
     if not sample.readable or has_other_values:
         return []
-    evidence = f"{len(matched):,} images with masks in images_png and masks_png of Urban and Rural"
+    evidence = f"{counted(len(matched), 'image')} with masks in images_png and masks_png of Urban and Rural"
     return [detect_masks(sample, ("masks",), evidence, source=splits)]
 
 

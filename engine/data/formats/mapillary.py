@@ -99,7 +99,10 @@ def _detect_version(tree: Tree, version: _Version, *, several: bool) -> Detectio
     against = ""
     if matched_labels and largest >= len(version.labels):
         against = f"the value {largest} in masks, although {version.config} has {counted(len(version.labels), 'label')}"
-    evidence = (f"{version.config} with {counted(len(version.labels), 'label')}", f"{len(matched):,} images with masks")
+    evidence = (
+        f"{version.config} with {counted(len(version.labels), 'label')}",
+        f"{counted(len(matched), 'image')} with masks",
+    )
     variant = (version.folder or version.config) if several else ""
     return detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))
 

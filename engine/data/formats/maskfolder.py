@@ -153,7 +153,7 @@ def _interpret(
         confidence = Confidence.WEAK
     is_suffix = candidate.variant[0] in "_-."
     location = f"named NAME{candidate.variant}" if is_suffix else f"in {candidate.variant}"
-    evidence = (f"{len(candidate.pairs.matched):,} images with masks {printable(location)}",)
+    evidence = (f"{counted(len(candidate.pairs.matched), 'image')} with masks {printable(location)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
     if len(classes) > 1:  # the format "coco" is then preferred
@@ -192,7 +192,7 @@ def _find_doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[st
     elif not sample.fit:
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.matched) < candidate.pairs.file_count:
-        against.append(f"{len(candidate.pairs.unmatched_files):,} masks without an image")
+        against.append(f"{counted(len(candidate.pairs.unmatched_files), 'mask')} without an image")
     # Masks of the second annotator and masks of the field of view are weaker if there are masks of the first annotator.
     is_alternative = candidate.variant not in of_first_annotator and _SECOND.match(candidate.variant)
     if of_first_annotator and is_alternative:

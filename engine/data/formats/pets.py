@@ -13,6 +13,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, stem
 from engine.data.splits import MaskCode
+from engine.system.format import counted
 
 LAYOUT = "Choose the folder of Oxford-IIIT Pet with images and annotations/trimaps."
 CLASSES = ("background", "pet")
@@ -31,7 +32,7 @@ def detect(tree: Tree) -> list[Detection]:
         sample = sample_masks(pairs.matched)
         if not sample.values or sample.values - _VALUES or sample.has_zero:
             return []
-        evidence = f"{len(pairs.matched):,} images with trimaps of the values 1, 2 and 3"
+        evidence = f"{counted(len(pairs.matched), 'image')} with trimaps of the values 1, 2 and 3"
         return [detect_masks(sample, ("masks",), evidence, source=(base, pairs))]
     return []
 

@@ -18,6 +18,7 @@ from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named, stem
 from engine.data.splits import MaskCode, dataset_error, printable
+from engine.system.format import counted
 
 LAYOUT = "Choose a folder with JPEGImages, SegmentationClass and lists of names in ImageSets/Segmentation."
 _VOC_NAME = re.compile(r"20(0[7-9]|1[0-2])_\d{6}")
@@ -64,7 +65,7 @@ def _detect_in(tree: Tree, base: str, variant: str) -> Detection | None:
     has_class_table = not _TABLES.isdisjoint(tree.files(base))
     # A class table in the folder takes precedence over the known classes of VOC.
     uses_voc_classes = 2 * named_as_in_voc > len(masks.matched) and has_voc_values and not has_class_table
-    evidence = [f"{len(masks.matched):,} images in JPEGImages with masks in SegmentationClass"]
+    evidence = [f"{counted(len(masks.matched), 'image')} in JPEGImages with masks in SegmentationClass"]
     if objects.matched:
         evidence.append(f"{len(objects.matched):,} with numbered objects in SegmentationObject")
     kinds = ("instances", "masks") if objects.matched else ("masks",)

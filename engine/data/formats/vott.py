@@ -20,6 +20,7 @@ from engine.data.formats.shared.shapes import (
 )
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, warn_about
+from engine.system.format import counted
 
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
 _ENDINGS = ("-export.json", "-asset.json")
@@ -39,7 +40,7 @@ def _detect(tree: Tree) -> list[Detection]:
     if not fitting:
         return []
     has_outlines = any('"POLYGON"' in text for text in fitting)
-    evidence = (f"{len(files):,} JSON files of VoTT, such as {printable(files[0])}",)
+    evidence = (f"{counted(len(files), 'JSON file')} of VoTT, such as {printable(files[0])}",)
     kinds = ("instances", "boxes") if has_outlines else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=files)]
 

@@ -19,6 +19,7 @@ from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.trained_model import CannotLoad, read_training
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation, read_evaluations
 from engine.runs.folder import RunFolder
+from engine.system.format import counted
 
 
 @dataclass
@@ -140,9 +141,8 @@ def _list_reviewed(saved: SavedEvaluation, data: EvaluationData | None, missing:
             )
         )
     if changed_count and data is not None:
-        missing.append(
-            f"{changed_count:,} samples of {saved.evaluation.id} are no longer where they were in the dataset."
-        )
+        change = "is no longer where it was" if changed_count == 1 else "are no longer where they were"
+        missing.append(f"{counted(changed_count, 'sample')} of {saved.evaluation.id} {change} in the dataset.")
     return reviewed
 
 

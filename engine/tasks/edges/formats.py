@@ -83,7 +83,7 @@ def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
         objections.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.matched) < pairs.file_count:
         objections.append(f"{counted(len(pairs.unmatched_files), 'file')} of edges without an image")
-    evidence = (f"{len(pairs.matched):,} images with edges in {printable(candidate.variant)}",)
+    evidence = (f"{counted(len(pairs.matched), 'image')} with edges in {printable(candidate.variant)}",)
     confidence = Confidence.CERTAIN if is_matlab else Confidence.LIKELY
     if objections:
         confidence = Confidence.WEAK

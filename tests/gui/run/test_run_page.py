@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QCoreApplication, QPoint, QPointF, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
@@ -30,7 +30,7 @@ from gui.style import theme
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import append_events, job, list_run_events, supervise_here, write, write_run
 from tests.support.plots import get_horizontal_range, get_vertical_range
-from tests.support.widgets import ShowWidget, find_button, join_visible_texts
+from tests.support.widgets import ShowWidget, find_button, join_visible_texts, scroll
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -134,17 +134,29 @@ def test_log_marks_warnings(show: Open, qtbot: QtBot) -> None:
     assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
 
-def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBot) -> None:
+@pytest.mark.parametrize("way", ["key", "wheel"])
+@pytest.mark.usefixtures("normal_text")
+def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBot, way: str) -> None:
     log = show_widget(LogView(), 500, 200)
-    lines = [Line(float(n), "info", f"line {n}") for n in range(100)]
+    lines = [Line(float(n), "info", f"line {n}" + " words" * (n % 20)) for n in range(100)]
     log.show_lines(lines)
     bar = log.text.verticalScrollBar()
-    qtbot.waitUntil(lambda: bar.maximum() > 0 and bar.value() == bar.maximum())
-    bar.setValue(10)
+    log.resize(300, 100)  # lines wrap
+    height = log.text.fontMetrics().height()
+    theme.choose("system", 150)
+    QCoreApplication.processEvents()
+    assert log.text.fontMetrics().height() == pytest.approx(1.5 * height, abs=2)
+    assert bar.value() == bar.maximum()
+    if way == "key":
+        qtbot.keyClick(log.text, Qt.Key.Key_PageUp)
+    else:
+        scroll(log.text.viewport(), QPointF(20, 20), 1)
+    scrolled = bar.value()
+    assert scrolled < bar.maximum()
+    newest = find_button(log, "Scroll to the newest line")
     lines += [Line(200.0, "info", "later")]
     log.show_lines(lines)
-    assert bar.value() == 10
-    newest = find_button(log, "Scroll to the newest line")
+    assert bar.value() == scrolled
     newest.click()
     assert not newest.isVisible()
     lines += [Line(201.0, "info", "last")]

@@ -15,6 +15,7 @@ from engine.data.decoding.reading import decode_header, read_image
 from engine.data.formats.shared.mask_sample import are_label_images
 from engine.data.formats.tree import Tree, split_named, stem, suffix
 from engine.data.splits import abbreviate_names, printable, sample_evenly
+from engine.system.format import counted
 
 _ROLES = frozenset(
     {
@@ -94,7 +95,7 @@ def find_evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]
     yield from _find_masks_or_bands(stems)
     image_counts = [len(found) for found in stems.values()]
     if len(names) >= _MIN_FOR_SINGLE and image_counts and float(np.median(image_counts)) <= 1:
-        yield f"{len(names):,} folders with one image each, as if a folder were an image"
+        yield f"{counted(len(names), 'folder')} with one image each, as if a folder were an image"
     yield from _find_same_stems(tree, roots, stems)
 
 

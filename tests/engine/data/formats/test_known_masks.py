@@ -251,7 +251,7 @@ def test_detect_refuses_the_full_ade20k(tmp_path: Path, place: str) -> None:
         save_mask(tmp_path / f"{place}_{name}.png", np.zeros((64, 96, 3), np.uint8))
     (found,) = detect(ade20k.FORMAT, tmp_path)
     assert (found.kinds, found.confidence) == ((), Confidence.CERTAIN)
-    assert found.evidence == ("1 masks such as ADE_train_1_seg.png",)
+    assert found.evidence == ("1 mask such as ADE_train_1_seg.png",)
     assert "ADEChallengeData2016" in found.remedy
     save_mask(tmp_path / f"{place}2_seg.png", np.zeros((64, 96, 3), np.uint8))  # no image belongs to it
     assert len(detect(ade20k.FORMAT, tmp_path)) == 1

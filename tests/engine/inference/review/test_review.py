@@ -174,10 +174,11 @@ def test_review_reports_missing_inputs(trained: Callable[[str], TrainedRun], tmp
     dataset = shutil.copytree(of.job.data.dataset, tmp_path / "dataset")
     save_job(of.job.with_fields(dataset=str(dataset)), RunFolder(run).job_file)
     evaluation = evaluate_run(run)
-    for path in read_evaluation(evaluation).read_samples().paths[-2:]:
+    changes = ("1 sample of {} is no longer where it was", "2 samples of {} are no longer where they were")
+    for path, change in zip(read_evaluation(evaluation).read_samples().paths[:-3:-1], changes, strict=True):
         (dataset / path).unlink()
-    found = review_run(run, labels=False, duplicates=False)
-    assert found.missing == (f"2 samples of {evaluation.name} are no longer where they were in the dataset.",)
+        found = review_run(run, labels=False, duplicates=False)
+        assert found.missing == (f"{change.format(evaluation.name)} in the dataset.",)
     shutil.rmtree(dataset)
     found = review_run(run)
     assert not any("no longer where" in each for each in found.missing)
