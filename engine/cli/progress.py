@@ -15,6 +15,7 @@ from engine.contract.events import (
     CheckpointSaved,
     Chosen,
     DevicesFree,
+    EpochStarted,
     EventsLost,
     Failed,
     Fetching,
@@ -53,6 +54,8 @@ class ProgressDisplay:
         self._epochs = 0
         self._sample_noun = "image"  # until the task is known
         self._first_step: StepMetrics | None = None  # first step of these workers
+        self._epoch_start: float | None = None  # time of the last EpochStarted
+        self._phase = ""
         self._fetching: tuple[Fetching, ...] = ()  # first and latest message of a download
         self._advice: Advice | None = None
         self._advice_count = 0  # number of times in a row that the advice was the same
@@ -67,7 +70,11 @@ class ProgressDisplay:
             self._fetching = (*self._fetching[:1], event)
             self._line.show(_format_fetch(self._fetching))
             return
+        if isinstance(event, EpochStarted):
+            self._epoch_start = event.time
         self.print_lines(*self._format_event(event))
+        if isinstance(event, PhaseChanged):
+            self._phase = event.phase
         if isinstance(event, TimeSpent) and event.advice is not None:
             self._advice_count = self._advice_count + 1 if _suggest_same(event.advice, self._advice) else 1
             self._advice = event.advice
@@ -132,10 +139,8 @@ class ProgressDisplay:
                 return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
                 return _format_queue_position(event)
-            case PhaseChanged(phase="pausing"):
-                return "Pausing."
-            case PhaseChanged(phase="stopping"):
-                return "Stopping."
+            case PhaseChanged(phase="pausing" | "stopping" as phase):  # of the supervisor and then of the workers
+                return "" if phase == self._phase else f"{phase.capitalize()}."
             case PhaseChanged(phase="fetching", detail=detail):
                 self._fetching = ()
                 return f"Fetching {detail}."
@@ -146,7 +151,8 @@ class ProgressDisplay:
             case Chosen():
                 return event.text
             case Validation():
-                return f"epoch {event.epoch}: {_format_metrics(event.measures)} ({duration(event.seconds)})"
+                text = f"epoch {event.epoch}: {_format_metrics(event.measures)}"
+                return text if self._epoch_start is None else f"{text} ({duration(event.time - self._epoch_start)})"
             case CheckpointSaved(kind="best"):
                 return f"  best model, saved as {event.path} ({size(event.bytes)})"
             case LogLine():

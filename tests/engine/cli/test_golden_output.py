@@ -40,6 +40,7 @@ from engine.contract.events import (
     CheckpointSaved,
     Chosen,
     DevicesFree,
+    EpochStarted,
     EventsLost,
     Failed,
     Fetching,
@@ -262,12 +263,15 @@ EVENTS: tuple[AnyEvent, ...] = (
     PhaseChanged(phase="preparing", detail="Reading the images."),
     Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"),
     make_plan(train_images=320),
+    Validation(epoch=1, step=10, measures={"top1": 0.5}, images=20, seconds=6.0, time=999.0),  # the start was lost
+    EpochStarted(epoch=1, time=1000.0),
+    EpochStarted(epoch=2, time=1005.0),
     *(
         StepMetrics(time=1000.0 + 0.5 * step, epoch=1 + step // 10, step=step, loss=2.0 / step, accuracy=0.5,
                     learning_rate=0.1, images_per_second=1234.5, data_wait_s=0.01, compute_s=0.1)
         for step in (1, 2, 12)
     ),
-    Validation(epoch=2, step=12, measures={"top1": 0.75, "loss": 0.5}, images=20, seconds=61.0),
+    Validation(epoch=2, step=12, measures={"top1": 0.75, "loss": 0.5}, images=20, seconds=6.0, time=1071.0),
     CheckpointSaved(kind="last", path="last.pt", epoch=2, step=12, bytes=3 * MIB, seconds=0.1),
     CheckpointSaved(kind="best", path="best.pt", epoch=2, step=12, bytes=5 * MIB, seconds=0.1),
     *(LogLine(text="a line", rank=rank) for rank in (None, 0, 1)),
@@ -284,7 +288,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20."),
     Verdict(code="overfitted", sentence="Turn a field down that this version doesn't know.", changes={"warp": 9}),
     PhaseChanged(phase="pausing"),
-    PhaseChanged(phase="stopping"),
+    *(PhaseChanged(phase="stopping"),) * 2,
     Failed(cause="Out of memory."),
     DevicesFree(seconds=1.0, verified=True),
     DevicesFree(seconds=1.0, verified=False),
