@@ -53,8 +53,10 @@ def test_frames_and_labels_scale_with_image() -> None:
     assert 0 < 3 * small < large
     wide, box = np.zeros((100, 1000, 3), np.uint8), [0.0, 0.0, 1000.0, 100.0]
     assert int(draw_boxes(wide, np.array([box]), [0]).any(2)[50, :500].sum()) == 5
-    first, second = (draw_boxes(wide, np.array([box, box]), [0, 0], labels) for labels in (["i", "W"], ["i", "i"]))
-    assert (first != second).any()
+    boxes = np.array([[left, 0.0, left + 100, 100.0] for left in (0, 100, 200)])
+    plain, labeled = (draw_boxes(wide, boxes, [0] * 3, labels).any(2) for labels in ([], ["i", "i", "W"]))
+    counts = [int((plain != labeled)[:, left : left + 100].sum()) for left in (0, 100, 200)]
+    assert 0 < counts[0] == counts[1] < counts[2]
 
 
 def test_encode_png_stores_a_cloud_as_text() -> None:

@@ -254,7 +254,7 @@ def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | No
     masks = [make_surveyed_mask([0, 1], palette=[7, 8])] * (10 - odd) + [
         make_surveyed_mask([0, 1], palette=[7, 5])
     ] * odd
-    assert Survey(masks).find_common_palette() == palette
+    assert Survey(masks).find_common_palette() == Survey(masks[::-1]).find_common_palette() == palette
 
 
 def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +273,10 @@ def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pyt
     assert [mask.flat for mask in survey.masks] == [False, True, True, False]
     assert survey.failure.startswith("a.png: ")
     assert (survey.has_smooth_values(), Survey(survey.masks[:1]).has_smooth_values()) == (False, True)
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.data.decoding.mask_survey.SAMPLED_MASKS", 2)
+        survey = survey_masks([str(tmp_path / f"{name}.png") for name in "ccff"])
+    assert [mask.flat for mask in survey.masks] == [True, False]
     monkeypatch.setattr("engine.data.decoding.mask_survey.MAX_VALUES", 2)
     assert len(survey_masks([str(tmp_path / "c.png")] * (ENOUGH_PHOTOS + 1)).masks) == ENOUGH_PHOTOS + 1
     rare = np.array([[2] * 9, [1] + [0] * 5 + [2] * 3], np.uint8)

@@ -84,6 +84,7 @@ def test_reader_distinguishes_missing_and_ambiguous_images(tmp_path: Path) -> No
     found = reader(tmp_path, ["a.json"], "x/a.png", "y/a.png", "x/c.png")
     results = [found.find(*names) for names in (("a.png", "a.json", ""), ("b.png", "a.json", ""))]
     assert [*results, found.find("b.png", "a.json", "", "c.png")] == [None, None, str(tmp_path / "x/c.png")]
+    assert found.find("x/a.png", "a.json", "", "c.png") == str(tmp_path / "x/a.png")
     found.finish()
     missing, ambiguous = found.problems
     assert ("b.png" in missing.message, "a.png" in missing.message) == (True, False)
@@ -103,6 +104,8 @@ def test_reader_adds_an_image_once(tmp_path: Path) -> None:
     assert not found.add("train", [first], is_annotated=False)
     assert found.finish() == {"train": [first], "val": [first, second], "": []}
     assert len(found.problems) == 1
+    single = reader(tmp_path, ["train.json", "more/train.json"])
+    assert [single.add("train", [first]), single.add("train", [first])] == [True, False]
 
 
 @pytest.mark.parametrize(("annotated", "left"), [((), ["train", "val"]), (("val",), ["val"])])

@@ -88,7 +88,7 @@ def _add_parents(content: dict[str, Any]) -> None:
     ("edit", "classes", "phrases"),
     [
         pytest.param(_reverse_ids, ("dog", "cat"), [], id="in the order of ids"),
-        pytest.param(_set("name", 7, "categories"), ("7", "dog"), [], id="an integer"),
+        pytest.param(_set("name", 0, "categories"), ("0", "dog"), [], id="an integer"),
         pytest.param(_set("name", 2.5, "categories"), ("2.5", "dog"), [], id="a number"),
         pytest.param(_set("name", "été", "categories"), ("été", "dog"), [], id="other letters"),
         pytest.param(_set("name", "cat", "categories", 1), ("cat",), ["categories[1].name"], id="one name twice"),

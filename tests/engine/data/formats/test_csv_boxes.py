@@ -85,11 +85,14 @@ def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str
 
 
 def test_deleted_table_of_boxes_is_reported(tmp_path: Path) -> None:
-    tree = Tree(str(write(tmp_path, "boxes.csv", f"{HEAD}a.png,60,40,cat,1,2,30,20\n")))
+    for name in ("boxes.csv", "more.csv"):
+        tree = Tree(str(write(tmp_path, name, f"{HEAD}a.png,60,40,cat,1,2,30,20\n")))
     (detection,) = FORMAT.detect(tree)
-    (tmp_path / "boxes.csv").unlink()
+    for name in ("boxes.csv", "more.csv"):
+        (tmp_path / name).unlink()
     found = messages(FORMAT.read(tree, detection, "boxes"))
     assert "boxes.csv can't be read" in found
+    assert "more.csv can't be read" in found
     assert "No image that the tables of boxes name" in found
 
 

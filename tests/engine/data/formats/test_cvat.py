@@ -190,12 +190,13 @@ def test_cvat_reports_images_that_are_missing_or_not_annotated(tmp_path: Path) -
     assert "1 object in tracks of videos, in annotations.xml" in join_problems(content)
 
 
-def test_cvat_file_is_found_among_many_of_another_format(tmp_path: Path) -> None:
+def test_cvat_files_are_found_among_many_of_another_format(tmp_path: Path) -> None:
     for number in range(60):
         text(tmp_path / f"Annotations/{number:03}.xml", "<annotation><object/></annotation>")
-    draw(tmp_path / "images/a.png", TWO)
-    text(tmp_path / "annotations.xml", f"<annotations>{image(BOX)}</annotations>")
-    assert list(list_boxes_by_split(read_once(tmp_path))[""]) == ["a"]
+    for stem, path in (("a", "annotations.xml"), ("b", "Annotations/021.xml")):
+        draw(tmp_path / f"images/{stem}.png", TWO)
+        text(tmp_path / path, f"<annotations>{image(BOX, f'{stem}.png')}</annotations>")
+    assert list(list_boxes_by_split(read_once(tmp_path))[""]) == ["a", "b"]
 
 
 def test_cvat_detection_refuses_other_xml_files(tmp_path: Path) -> None:

@@ -188,6 +188,8 @@ def test_verdicts_that_agree_decide_the_unknown_ones(
     report = RotationReport()
     assert report.record_and_select(dict(enumerate(verdicts)), "abc") == turned
     assert ("".join(report.raw), "".join(report.unknown)) == (raw, unknown)
+    named = [each.message.rpartition(": ")[2] for each in report.problems("boxes")]
+    assert named == [f"{', '.join(each)}." for each in (raw, unknown) if each]
     noted = RotationReport()
     noted.record(dict(enumerate(verdicts)), "abc")
     assert "".join(noted.raw) == "".join("abc"[place] for place, verdict in enumerate(verdicts) if verdict == "raw")

@@ -90,14 +90,22 @@ def test_open_idx_images_checks_the_shape(
     assert (open_idx_images(split, problems) is not None, problems == []) == (is_usable, is_usable)
 
 
-@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab", encode_idx(np.zeros(0))])
-def test_idx_names_damaged_labels(digits: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "can't be used: "),
+        (b"no idx file", "can't be used: "),
+        (b"\0\0\x08\x01\0\0\0\x09ab", "can't be used: "),
+        (encode_idx(np.zeros(0)), "holds no labels."),
+    ],
+)
+def test_idx_names_damaged_labels(digits: Path, content: bytes, reason: str) -> None:
     (digits / "train-labels-idx1-ubyte").write_bytes(content)
     tree = Tree(str(digits))
     (detection,) = FORMAT.detect(tree)
     assert (detection.confidence is Confidence.CERTAIN) == content.startswith(b"\0")
     (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
-    assert problem.message.startswith("train-labels-idx1-ubyte ")
+    assert problem.message.startswith(f"train-labels-idx1-ubyte {reason}")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +212,7 @@ def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, monkeypatch: py
     packed = tmp_path / "a.GZ"
     packed.write_bytes(gzip.compress(content, 1))
     np.testing.assert_array_equal(read_idx(str(packed)), expected)
-    assert read_idx(str(write_idx(tmp_path / "empty", np.zeros((0, 9, 9))))).shape == (0, 9, 9)
+    assert read_idx(str(write_idx(tmp_path / "empty", np.zeros((0, 9, 9, 3))))).shape == (0, 9, 9, 3)
     for other, message in ((content[:-1], "3,145,728 bytes announced, 3,145,727 found"), (content + b"x", "longer")):
         packed.write_bytes(gzip.compress(other, 1))
         with pytest.raises(IdxError, match=message):

@@ -44,10 +44,20 @@ def test_lookup_finds_an_image_by_its_path(tmp_path: Path, name: str, found: str
 def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> None:
     images = make_lookup(
         tmp_path,
-        *(f"{train}/a.jpg", "test/a.jpg", "test/b.jpg", f"{train}/c.jpg", f"x/{train}/e.jpg", "x/test/e.jpg"),
+        *(
+            f"{train}/a.jpg",
+            "test/a.jpg",
+            "f.jpg",
+            "test/f.jpg",
+            "test/b.jpg",
+            f"{train}/c.jpg",
+            f"x/{train}/e.jpg",
+            "x/test/e.jpg",
+        ),
     )
     assert images.find("a", split="train", has_extension=False) == str(tmp_path / train / "a.jpg")
-    assert images.find("a.jpg", split="test") == str(tmp_path / "test/a.jpg")
+    for name in ("a.jpg", "f.jpg"):
+        assert images.find(name, split="test") == str(tmp_path / "test" / name)
     assert images.find("b.jpg", split="train") is None
     assert images.find("test/c.jpg", train) is None
     assert images.find("e.jpg", split="train") == str(tmp_path / f"x/{train}/e.jpg")
@@ -57,6 +67,7 @@ def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> Non
 def test_lookup_prefers_the_exact_name(tmp_path: Path) -> None:
     images = make_lookup(tmp_path, "A.jpg", "a.jpg", "a.png", "x/y/c.jpg")
     assert images.find("a.jpg") == images.find("a", has_extension=False) == str(tmp_path / "a.jpg")
+    assert images.find("A.jpg") == str(tmp_path / "A.jpg")
     assert images.find("c", has_extension=False) == str(tmp_path / "x/y/c.jpg")
     assert images.find("a") is images.find("c") is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -97,6 +98,7 @@ ACCEPTED = {
     "sizes of bricks": make_photo_writer("brick 2x2", "brick 2x4"),
     "a class inside others": make_photo_writer("cat/cat", "cat/dog", "dog"),
     "a text named like a class": make_text_writer("meta/cat.txt"),
+    "a text in a class": make_text_writer("cat/README.txt"),
     "words of splits": make_photo_writer("toy_train", "train station", "TestTube", "bus"),
 }
 
@@ -113,7 +115,7 @@ def test_imagefolder_accepts_classes(tmp_path: Path, make: Make) -> None:
 
 def photos_and_masks(folder: Path) -> None:
     photos(folder / "CameraRoll", "a.png", "b.png")
-    masks(folder / "drawn", "a.png", "b.png")
+    masks(folder / "drawn", "by me/a.png", "by me/b.png")
 
 
 def make_nested_writer(*names: str, inner: tuple[str, ...]) -> Make:
@@ -422,3 +424,7 @@ def test_scenes_that_are_all_alike_are_no_evidence(tmp_path: Path) -> None:
         for number in range(5):
             Image.new("L", (16, 16), 9 * number + len(name)).save(tmp_path / name / f"{number}.png")
     assert evidence(tmp_path, "dark", "light") == []
+    make_view_writer("clean", "final")(tmp_path)
+    assert evidence(tmp_path, "clean", "final") != []
+    shutil.copy(tmp_path / "clean/0.png", tmp_path / "final/0.png")
+    assert evidence(tmp_path, "clean", "final") == [], "copies are reported by the inspection"

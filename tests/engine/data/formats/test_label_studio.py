@@ -100,8 +100,8 @@ def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, ph
 
 
 def test_label_studio_rotates_boxes_about_their_corner(tmp_path: Path) -> None:
-    put(tmp_path, task(region({"x": 50, "y": 50, "width": 20, "height": 10, "rotation": 90})))
-    assert list_boxes_by_split(read_once(tmp_path))[""]["a"] == [("cat", (34.0, 30.0, 40.0, 46.0))]
+    put(tmp_path, task(region({"x": 50, "y": 0, "width": 20, "height": 10, "rotation": 90})))
+    assert list_boxes_by_split(read_once(tmp_path))[""]["a"] == [("cat", (34.0, 0.0, 40.0, 16.0))]
 
 
 def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def rows(head: str, *cells: str) -> str:
                      {"a": {"sea"}, "b": {"sky"}}, ["may mean several images: c.png"], id="one image of two folders"),
         pytest.param("labels.csv", rows("file,Edema,Mass", "1,0", "-1,1", "-1,-1", "0,1", "1,1", "0,0"), EDEMA,
                      ["3 values of -1 (uncertain), in the columns Edema, Mass"], id="uncertain labels"),
-        pytest.param("labels.csv", rows("file,Edema,Mass", "1.0,0.0", "-1.0,1.0", "-1.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"),
+        pytest.param("labels.csv", rows("file,Edema,Mass", "1.0,0.0", "-1.0,1.0", "-1,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"),
                      EDEMA, ["3 values of -1 (uncertain), in the columns Edema, Mass"], id="uncertain labels as fractions"),
         pytest.param("labels.csv", rows("file,Edema,Mass", "1,", "-1,1", "-1,-1", "-1,1", "1,1", "-1,"), EDEMA,
                      ["5 values of -1 (uncertain), in the columns Edema, Mass"],

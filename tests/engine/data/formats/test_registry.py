@@ -155,6 +155,7 @@ def test_file_instead_of_folder_is_reported(tmp_path: Path) -> None:
         ("set/cat/list.txt set/dog/list.txt", "does not hold images by class; it has 2 folders"),
         ("set/train/cat/1.png set/val/cat/1.png", "only one class (cat)"),
         ("set/train/cat/1.png", "only one class"),
+        ("set/train/train/1.png set/val/val/1.png", "named like splits, without folders of classes in them"),
         ("set/train/cat/1.png set/train/dog/1.png set/val/cat/1.png", "Class dog has no images for validation"),
         (
             "set/train/cat/1.png set/train/dog/1.png set/val/cat/1.png set/val/bird/1.png",
