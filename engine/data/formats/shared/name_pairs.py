@@ -208,8 +208,7 @@ def _match_without_common_words(images: Sequence[str], files: Sequence[str]) -> 
         image_lengths = len(image_prefix) * removes_prefix, len(image_suffix) * removes_suffix
         file_lengths = len(file_prefix) * removes_prefix, len(file_suffix) * removes_suffix
         image_rests, file_rests = _shorten(images, *image_lengths), _shorten(files, *file_lengths)
-        are_unique = len(image_rests) == len(images) and len(file_rests) == len(files)
-        if are_unique and "" not in image_rests and "" not in file_rests:
+        if len(image_rests) == len(images) and "" not in image_rests and "" not in file_rests:
             yield {name: file_rests[rest] for rest, name in image_rests.items() if rest in file_rests}
 
 
