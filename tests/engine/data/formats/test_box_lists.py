@@ -102,4 +102,5 @@ def test_lists_leave_other_folders_to_others(tmp_path: Path, form: Format) -> No
     text(tmp_path / "gt/gt.txt", "1,2")
     text(tmp_path / "labels.json", '[{"name": "a.png", "label": "cat"}]')
     text(tmp_path / "notes_bbx_gt.txt", "nothing to see")
+    text(tmp_path / "faces_per_image.txt", "a.png\n3\n")
     assert not form.detect(Tree(str(tmp_path)))

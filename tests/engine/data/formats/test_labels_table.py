@@ -548,6 +548,12 @@ def write_tables(folder: Path, **by_name: str) -> Path:
         ({"one": "abc", "two": "def"}, {"": 6}, []),
         ({"train": "abc", "val": "def", "all": "abcdef"}, {"train": 3, "val": 3}, ["all.csv"]),
         ({"train": "abc", "val": "def", "all": "class:abcdef"}, {"train": 3, "val": 3}, ["all.csv"]),
+        ({"train": "abc", "val": "def", "a": "abcdef", "b": "abcdef"}, {"train": 3, "val": 3}, ["a.csv", "b.csv"]),
+        (
+            {"train_labels": "abc", "val_labels": "tags:de", "val_more": "class:f"},
+            {"train": 3, "val": 2},
+            ["val_more.csv"],
+        ),
         ({"train": "abc", "more": "def"}, {"train": 3}, ["more.csv"]),
         ({"train_labels": "abc", "val_labels": "de", "val_more": "tags:def"}, {"train": 3, "val": 2}, ["val_more.csv"]),
         ({"train": "abc", "val": "de", "test": "tags:f"}, {"train": 3, "val": 2, "test": 1}, []),

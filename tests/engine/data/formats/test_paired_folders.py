@@ -76,6 +76,7 @@ def list_names(pairs: Pairs) -> dict[str, str]:
         ("images/a images/b gt/a gt/b masks/a", ["gt:  a b", "masks:  a"]),
         ("images/a images/b gt/a masks/a masks/b", ["masks:  a b", "gt:  a"]),
         ("images/x/a masks/b images/b", ["masks:  b, without images/x"]),
+        ("images/z images/train/a masks/a", ["masks: train a, without images"]),
     ],
 )
 def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, candidates: list[str]) -> None:
@@ -142,6 +143,7 @@ def test_pairs_of_folders_leave_out_the_others() -> None:
         ("a10 a11", "m_10 m_11 m_20", "m_10 m_11"),
         ("1_rgb 2_rgb", "1_lbl 2_lbl", "1_lbl 2_lbl"),
         ("a b c d", "a y", "a"),
+        ("a1 a2 a3 a4", "m_1 m_7 m_8 m_9", ""),
     ],
 )
 def test_match_names_removes_common_words(images: str, files: str, matches: str) -> None:

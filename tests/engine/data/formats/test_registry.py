@@ -175,7 +175,7 @@ def test_recognize_reports_unusable_folders(tmp_path: Path, files: str, text: st
 @pytest.mark.parametrize(
     ("name", "text", "cause"),
     [
-        ("labels.json", "", "it is empty"),
+        ("labels.json", "\n ", "it is empty"),
         ("labels.json", '{"images": [{"id"', "it ends in the middle"),
         ("labels.json", "{'images': []}", "line 1 is not valid JSON"),
         ("labels.json", "[1, 2]", "it has neither an object nor a list of objects"),

@@ -123,6 +123,8 @@ def test_find_words_finds_a_word_between_two_chunks(tmp_path: Path, monkeypatch:
         ('{"a": [], "c": 1}', {"a": []}),
         ('{"a": [1], "a": [9], "b": [2]}', {"a": [1], "b": [2]}),
         ('{"a": [1], "b": ["torn', {"a": [1], "b": ['"b": ["torn']}),
+        ('{"a": [{"b": [1, 2]}]}', {"a": [{"b": [1, 2]}], "b": [1, 2]}),
+        ('{"a": ["ééééé"], "b": [2]}', {"a": ["ééééé"], "b": [2]}),
     ],
 )
 def test_sample_lists_returns_first_entries(
@@ -141,12 +143,13 @@ def test_items_from_stops_after_a_count(count: int, items: list[object]) -> None
 
 
 def test_json_files_are_sorted_by_size(tmp_path: Path) -> None:
-    for name, length in (("b.json", 5), ("a.json", 9), ("c.json", 9), ("x/y/z/d.json", 1), ("x/y/z/w/e.json", 1)):
+    for name, length in (("b.json", 7), ("a.json", 9), ("c.json", 9), ("x/y/z/d.json", 1), ("x/y/z/w/e.json", 1)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(" " * length)
     (tmp_path / "0.json").symlink_to("gone")
+    (tmp_path / "d.json").symlink_to("a.json")
     assert find_json_files(Tree(str(tmp_path))) == {
-        "": ["a.json", "c.json", "b.json", "0.json"], "x/y/z": ["x/y/z/d.json"],
+        "": ["a.json", "c.json", "d.json", "b.json", "0.json"], "x/y/z": ["x/y/z/d.json"],
     }  # fmt: skip
     assert read_head(str(tmp_path / "0.json")) == ""
 
@@ -212,10 +215,11 @@ def test_collection_counts_objects_by_reason(tmp_path: Path) -> None:
     found.add(ShapedImage(str(tmp_path / "a.png")), "")
     for name in "abcd":
         found.skip_object(f"{name}.json", "drawn as line")
-    found.skip_object("b.json", "without a name", "its number is 7")
+    for name, number in (("b.json", 7), ("c.json", 8)):
+        found.skip_object(name, "without a name", f"its number is {number}")
     lines, name = found.content("boxes").problems
     assert "4 objects drawn as line, in a.json, b.json, c.json, …" in lines.message
-    assert "1 object without a name, in b.json (b.json: its number is 7)" in name.message
+    assert "2 objects without a name, in b.json, c.json (b.json: its number is 7)" in name.message
 
 
 def test_collection_without_any_image_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from PIL import Image
 
 from engine.contract.problems import Problem
 from engine.data.files import Files, make_files
-from engine.data.formats.shared.mask_sample import are_label_images, sample_masks
+from engine.data.formats.format import Confidence
+from engine.data.formats.shared.mask_sample import MaskSample, are_label_images, detect_masks, sample_masks
 from engine.data.formats.shared.splitting import divide, list_strata, sample_keys, select_samples
 from engine.data.splits import (
     FileSplit,
@@ -111,6 +112,12 @@ def save(path: Path, values: object) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.array(values, np.uint8)).save(path)
     return str(path)
+
+
+def test_masks_with_doubts_are_detected_weakly() -> None:
+    for fitting, against, doubts in ((2, "", 0), (1, "", 1), (2, "odd values", 1), (1, "odd values", 2)):
+        found = detect_masks(MaskSample(readable=3, fitting=fitting), ("masks",), against=against)
+        assert (found.confidence, len(found.against)) == (Confidence.WEAK if doubts else Confidence.CERTAIN, doubts)
 
 
 def test_sample_masks_counts_properties(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def records(*entries: object) -> str:
         ("a.ndjson", '{"file": "a.png"}\n', ["file", "a.png"]),
         ("a.json", records({"file": "a.png"}, {"label": "x", "file": "b.png"}), ["file label", "a.png ", "b.png x"]),
         ("a.json", records({"file": "a.png", "is": {"x": 1, "y": False}}), ["file x y", "a.png 1 0"]),
-        ("a.json", records({"file": "a.png", "is": {"x": "1"}, "n": None}), ["file is n", "a.png  "]),
+        ("a.json", records({"file": "a.png", "is": {"x": "1", "y": 2}, "n": None}), ["file is n", "a.png  "]),
         ("a.json", '{"labels": [["a.png", 3], ["b.png"], ["c.png", 4]]}', ["file labels", "a.png 3", "c.png 4"]),
         ("a.json", '{"a.png": 3, "version": 7, "b.png": 4}', ["file labels", "a.png 3", "b.png 4"]),
         ("a.jsonl", '{"file": "a.png"}\n{torn\n\n{"file": "b.png"}\n', ["file", "a.png", "", "b.png"]),
@@ -131,6 +131,8 @@ def test_profile_counts_cells_and_blanks(tmp_path: Path) -> None:
         ({f"{name}.png": 1 for name in "abcd"}, 0, 4),
         ({"x": 2, "y": 1}, 1, 4),
     ]
+    flags = profile_columns(csv(tmp_path, "file,sea,sky\na.png,-1,-1\nb.png,-1,1\n"))
+    assert [each.is_flags for each in flags] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,8 @@ def lines(head: str, *cells: str) -> str:
         (lines("file,tags", '"a,b"', "a"), [(None, 1, ",")]),
         (lines("file,tags", "a;b", "a", "c"), [(None, 1, ";")]),
         (lines("file,tags", "a|b", "a", "c"), [(None, 1, "|")]),
+        (lines("file,tags", '"a,b"', "a", '"c,d"'), [(None, 1, "")]),
+        (lines("file,label", "cat", "b.png"), [(None, 1, "")]),
         (lines("file,kfold,x_1,id", "1,3,7", "2,4,8", "1,3,7"), []),
         (lines("file,is_valid,label", "maybe,x", "no,y"), [(None, 2, "")]),
         (lines("file,site", *(f"s{number}" for number in range(20))), []),

@@ -132,9 +132,9 @@ def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
 
 def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None:
     for folder, left in (("cam1", 1), ("cam2", 5), ("cam 3/night", 9)):
-        draw(tmp_path / f"images/{folder}/0001.png", TWO)
+        draw(tmp_path / f"annotations/images/{folder}/0001.png", TWO)
         content = OBJECT.format("").replace("<xmin>1<", f"<xmin>{left}<")
-        text(tmp_path / f"annotations/{folder}/0001.xml", f"<annotation>{content}</annotation>")
+        text(tmp_path / f"annotations/annotations/{folder}/0001.xml", f"<annotation>{content}</annotation>")
     lefts = {Path(each.path).parent.name: each.boxes[0].left for each in content_of(tmp_path).splits[""]}
     assert lefts == {"cam1": 1, "cam2": 5, "night": 9}
 
@@ -219,8 +219,9 @@ def test_voc_detection_reads_several_files(tmp_path: Path) -> None:
     text(tmp_path / "first_broken/Annotations/a.xml", "<oops")
     write_folder(tmp_path / "others", {"b": OBJECT.format(""), "c": OBJECT.format("")})
     text(tmp_path / "others/Annotations/a.xml", "<project/>")
-    for name in ("backgrounds", "first_broken", "others"):
+    for name, count in (("backgrounds", 61), ("first_broken", 3), ("others", 3)):
         (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
+        assert detection.evidence == (f"{count} XML files in VOC's format",)
         assert detection.confidence == Confidence.CERTAIN
         assert not detection.against
 

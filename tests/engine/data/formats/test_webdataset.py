@@ -65,6 +65,8 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}
     assert [Path(file).read_bytes() for file in found.splits[""].files] == [image, other]
     assert "2 samples without an image" in found.problems[0].message
+    (tmp_path / "classes.txt").write_text("owl\nant\n")
+    assert read_once(FORMAT, tmp_path, "classes").classes == ("owl", "ant")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,7 @@ def test_webdataset_needs_classes_of_half_the_images(
 def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
     for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tgz")):
         write(tmp_path / f"{name}.{extension}", {f"{name}.png": encode_png(TRUTH.images[0]), f"{name}.cls": b"1"})
+    (tmp_path / "labels.csv.gz").write_bytes(b"no tar file")
     found = list_annotations_by_split(read_once(FORMAT, tmp_path, "classes"))
     assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
 

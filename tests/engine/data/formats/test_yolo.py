@@ -93,7 +93,7 @@ def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, conf
     ("line", "fault", "yaml"),
     [
         ("0 40 30 20 10", "contains 40", ""),
-        ("0 40 30 20 10", "contains 40", YAML),
+        ("0 0.5 30 20 10", "contains 30", YAML),
         ("cat 0.5 0.5 0.2 0.2", "begins with 'cat'", YAML),
         ("0 0.5 0.5 0.2", "has 4 numbers", YAML),
         ("0 0.5 x 0.2 0.2", "contains x", YAML),
@@ -124,6 +124,8 @@ def test_yolo_without_objects_needs_data_yaml(tmp_path: Path) -> None:
     detection = detect_once(FORMAT, root)
     assert (detection.confidence, len(detection.against)) == (Confidence.LIKELY, 1)
     assert detection.evidence[0] == "data.yaml with 1 class"
+    text(root / "data.yaml", "train: images\nnames: []\n")
+    assert detect_once(FORMAT, root).evidence[0] == "data.yaml"
 
 
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_resolve_keeps_the_folder_of_the_split(tmp_path: Path, entry: str, split
     assert resolve(Tree(str(tmp_path)), entry, "", split=split) == path
     (tmp_path / "more").mkdir()
     assert resolve(Tree(str(tmp_path / "images")), "../more", "") == "../more"
+    (tmp_path / "more/images/train").mkdir(parents=True)
+    assert resolve(Tree(str(tmp_path)), "images/train", "more") == "more/images/train"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ QUAD = "0 0.1 0.1 0.5 0.1 0.5 0.5 0.1 0.5\n"
     [
         ([LINE], "boxes"),
         ([TRIANGLE + LINE, TRIANGLE], "instances boxes"),
-        ([TRIANGLE, LINE], "boxes instances"),
+        ([TRIANGLE, TRIANGLE, LINE, LINE], "boxes instances"),
         ([QUAD], "boxes instances"),
         ([QUAD + TRIANGLE], "instances boxes"),
     ],
