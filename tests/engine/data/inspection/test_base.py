@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,10 @@ from engine.data.inspection.base import (
     draw_examples,
     spread_by_class,
     spread_examples,
+    start_inspection,
 )
+from engine.data.splits import LabelSplit, RecognizedDataset
+from tests.support.images import write_image
 
 
 def test_memory_gate_repeats_each_call_that_runs_out_of_memory() -> None:
@@ -81,6 +86,15 @@ def test_file_checker_counts_all_files_and_reports_unusable_ones() -> None:
     assert [path for path, _ in left_out] == ["b", "d"]
     assert left_out[0][1] == "it is empty"
     assert "torn" in left_out[1][1]
+
+
+def test_channels_are_those_of_both_splits(tmp_path: Path) -> None:
+    files = [write_image(tmp_path / "gray.png", 80, mode="L"), write_image(tmp_path / "color.png")]
+    train, val = (LabelSplit([str(file)], np.ones((1, 1), bool)) for file in files)
+    found = RecognizedDataset("", ("ant",), train=train, val=val)
+    for dataset, channels in ((found, 3), (replace(found, val=train), 1)):
+        _, result, _ = start_inspection(dataset, LabelSplit, lambda *_: None, lambda *_: None)
+        assert result.channels == channels
 
 
 def test_draw_examples_leaves_out_unreadable_samples() -> None:

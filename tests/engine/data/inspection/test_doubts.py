@@ -223,12 +223,16 @@ def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
             write_class_folders(
                 folder, *(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog"))
             )
-            one, other = folder / "train/cat/1.png", folder / "test/cat/2.png"
+            one, validated, other = (folder / f"{name}.png" for name in ("train/cat/1", "val/cat/0", "test/cat/2"))
         else:
             make_masked(folder, {"train": 6, "val": 3, "test": 3})
-            one, other = folder / "images/train/001.png", folder / "images/test/002.png"
+            one, validated, other = (folder / f"images/{name}.png" for name in ("train/001", "val/000", "test/002"))
         assert find_warnings(folder, kind, "test files") == []
-        other.write_bytes(one.read_bytes())
+        for copy in (validated, other):
+            copy.write_bytes(one.read_bytes())
+        assert (
+            len(find_warnings(folder, kind, "Of the 3 validation files" if kind == "masks" else "16 validation")) == 1
+        )
         (problem,) = find_warnings(folder, kind, "test files")
         assert "1 is a copy of a training one" in problem.message
         assert problem.message.endswith("so the test overrates the model.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
@@ -148,11 +148,17 @@ def test_masks_of_rotated_images_have_one_of_their_sizes(
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (12, 8), (200, 30, 30)).save(tmp_path / "a.jpg", exif=exif)
-    Image.new("L", size).save(tmp_path / "a.png")
+    upright = np.repeat(np.array([1, 0], np.uint8), 6)[:, None].repeat(8, 1)
+    mask = {(8, 12): upright, (12, 8): np.rot90(upright)}.get(size, np.zeros(size[::-1], np.uint8))
+    Image.fromarray(mask).save(tmp_path / "a.png")
     split = MaskSplit([str(tmp_path / "a.jpg")], [str(tmp_path / "a.png")])
-    found = RecognizedDataset("", ("ant",), train=split, code=MaskCode((0,)))
+    found = RecognizedDataset("", ("ant", "bee"), train=split, code=MaskCode((0, 1)))
     reasons: list[str] = []
     result = inspect_masks(found, lambda *_: None, lambda path, reason: reasons.append(reason), 1)
     assert ([each.total for each in result.splits], len(reasons)) == ([int(is_usable)], int(not is_usable))
+    with Image.open(tmp_path / "a.jpg") as image:
+        expected = overlay_mask(np.asarray(ImageOps.exif_transpose(image)), upright)
+    drawn = [np.asarray(Image.open(BytesIO(each.png))).tolist() for each in result.examples]
+    assert drawn == [expected.tolist()] * is_usable
     unusable = [] if is_usable else ["None of the training images can be used."]
     assert [problem.message for problem in result.problems if problem.severity == "error"] == unusable

@@ -131,7 +131,7 @@ def test_unreadable_samples_are_replaced_or_left_out(make: Make, threads: int) -
         expected = [{1: 3, 2: 3, 5: 0}.get(index, index) for index in share.indices.tolist()]
         assert rows(train.epoch(epoch)) == [expected]
     assert sorted(reported) == [f"sample {number}: it is damaged" for number in (1, 2, 5)]
-    assert rows(make(Numbers(6, broken=(1, 4, 5)), shuffle=False, batch=2, **given).epoch(0)) == [[0], [2, 3], []]
+    assert rows(make(Numbers(6, broken=(0, 4, 5)), shuffle=False, batch=2, **given).epoch(0)) == [[1], [2, 3], []]
 
 
 def test_unreadable_samples_are_read_and_reported_once(make: Make) -> None:

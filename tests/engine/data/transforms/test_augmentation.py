@@ -686,6 +686,14 @@ def test_policies_move_images_by_their_magnitude(operation: str, forward: list[f
     np.testing.assert_allclose(drawn.numbers[0, FORWARD], forward, atol=1e-5)
 
 
+def test_augmix_maps_lead_from_the_result_to_the_image() -> None:
+    operation = (OPERATIONS.index("translate_x") - 0.5) / (len(OPERATIONS) - 1)
+    drawn = draws_of("augmix:3", [0.5, *[0.5, 0.99, *[operation, 0.99, 0.75] * 3] * 3])
+    for chain in drawn.chains:  # three translations by 2/27 of the side, which is 2 long
+        expected = [1, 0, -3 * 2 * 2 / 27, 0, 1, 0, 0.5 / 3]
+        np.testing.assert_allclose(drawn.numbers[0, chain.column : chain.column + 7], expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("text", "uniform", "forward"),
     [("scale:0.5:2", [0.5, 1, 1], [1, 0, 0, 0, 1, 0]), ("scale:2:2", [0, 1, 0.25], [2, 0, 1, 0, 2, -0.5])],

@@ -320,6 +320,7 @@ def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path) -> None:
     problem, invalid = report.problems
     assert invalid.message == "2 points have no valid coordinates and are left out (b.ply)."
     assert (problem.severity, report.channels) == ("warning", 4)
+    assert [each.color for each in report.legend] == ["#878787", "#800000"]
     assert problem.message.startswith("The validation clouds have no points of class 1;")
     positions = read_cloud(str(tmp_path / "train/a.ply"), ()).positions
     drawn = draw_points(positions, classes, EXAMPLE_SIDE)
