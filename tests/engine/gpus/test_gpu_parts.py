@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,13 +66,15 @@ def test_cpu_temperature_is_the_highest_of_its_sensors(monkeypatch: pytest.Monke
     assert CpuReader().read().temperature_c is None
 
 
-def test_child_reports_its_exit() -> None:
+def test_child_reports_its_lines_and_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "two_lines.py").write_text("print('one')\nprint('two')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
     changed = threading.Event()
-    child = LineChild("no_such_module", changed=changed)
+    child = LineChild("two_lines", changed=changed)
     while not child.has_ended():
         assert changed.wait(120)
         changed.clear()
-    assert (child.exit_reason(), child.take_lines()) == ("exit code 1", [])
+    assert (child.exit_reason(), child.take_lines()) == ("exit code 1", [b"one\n", b"two\n"])
     child.send(b"ignored\n")
 
 
@@ -90,6 +93,9 @@ def test_sampler_refuses_intervals(interval: str, capsys: pytest.CaptureFixture[
         main(["--interval", interval, "--once"])
     assert raised.value.code == 2
     assert "--interval" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.findall(r"(\d+)\.0\)", capsys.readouterr().out) == ["1", "5", "30", "30", "60"]  # defaults, in seconds
 
 
 def test_rates_need_a_previous_reading() -> None:

@@ -112,6 +112,17 @@ def test_slow_first_answer_is_reported_and_awaited(nvml_stub: NvmlStub, tmp_path
     watch.close()
 
 
+def test_reader_may_be_silent_between_its_readings(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([make_gpu_profile(0)])
+    changed = threading.Event()
+    watch = NvmlWatch(600.0, changed, Timeouts(silent_s=0.1))
+    poll_until(watch, changed, lambda: bool(watch.gpus))
+    read_at = time.monotonic()
+    poll_until(watch, changed, lambda: time.monotonic() > read_at + 0.2)
+    assert (watch.nvml.status, len(readers())) == ("ok", 1)
+    watch.close()
+
+
 def test_unusable_nvml_is_retried_after_a_pause(nvml_stub: NvmlStub) -> None:
     nvml_stub.write(init=DRIVER_NOT_LOADED)
     changed = threading.Event()

@@ -187,8 +187,14 @@ def test_processes_are_unknown_in_a_container(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces of pids are Linux's")
-def test_foreign_pids_depends_on_the_pid_namespace() -> None:
+def test_foreign_pids_depends_on_the_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: str) -> os.stat_result:
+        raise PermissionError
+
     assert host.has_foreign_pids() is (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse)
+        assert host.has_foreign_pids()
 
 
 def test_process_in_two_lists_counts_memory_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
