@@ -39,7 +39,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
-from engine.inference.conversion import onnx_file
+from engine.inference.conversion import comparison, onnx_file
 from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
@@ -231,10 +231,11 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
         assert plane.size == (30, 20)
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "library"), [("timm:convnextv2_atto", 32, "timm"), ("squeezenet1_1", 32, "torchvision")]
-)
-def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "library"), [("timm:convnextv2_atto", "timm"), ("squeezenet1_1", "torchvision")])
+def test_weights_load_in_their_library(
+    model: str, library: str, forker: Forker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 32
     of = train_small_model(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
     result = convert_run(of, tmp_path / "out", "safetensors")
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
@@ -261,6 +262,14 @@ def test_weights_load_in_their_library(model: str, size: int, library: str, fork
             size,
             3,
         ]
+    Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
+    (compared,) = convert_run(of, tmp_path / "random", "safetensors").compared
+    assert compared.compared_on == "random"
+    other = lambda _library, _folder: lambda inputs: inputs.new_zeros(len(inputs), len(result.classes))  # noqa: E731
+    monkeypatch.setattr("engine.inference.conversion.convert.make_library_runner", other)
+    different = convert_run(of, tmp_path / "different", "safetensors")
+    assert (different.compared, [each.field for each in different.problems]) == ((), ["dataset", "model"])
+    assert f"import {library}" not in (tmp_path / "different/README.md").read_text()
 
 
 @pytest.mark.long
@@ -297,6 +306,9 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
     result = convert_run(of, tmp_path / "out", "onnx", "safetensors")
     assert any("bessel_j0" in each.message for each in result.problems)
+    assert any(
+        "can't tell in advance if a custom model file can be converted" in each.message for each in result.problems
+    )
     assert any("its weights load only with the code that builds it" in each.message for each in result.problems)
     assert {each.severity for each in result.problems} == {"warning"}
     assert not result.compared
@@ -344,9 +356,11 @@ def test_failed_quantization_is_a_warning(
 
     for name, replacement in (("OnnxSession", Session), ("write_onnx", write_onnx), ("write_int8", quantize)):
         monkeypatch.setattr(onnx_file, name, replacement)
+    monkeypatch.setattr(comparison, "measure_latencies", lambda *_: (1.5, 4.5))
     result = convert_run(of, tmp_path / "out", "onnx", int8=True, preprocessing=False)
     assert [(each.message, each.severity) for each in result.problems] == [(problem.message, "warning")]
-    assert [each.name for each in result.compared] == ["model.onnx"]
+    (compared,) = result.compared
+    assert (compared.name, compared.milliseconds, compared.torch_milliseconds) == ("model.onnx", 1.5, 4.5)
     assert sorted(os.listdir(tmp_path / "out")) == sorted([CONVERTED_FILE, "README.md", "model.onnx", "predict.py"])
     assert not any("int8" in each.command for each in result.next_commands)
     assert abs(time.time() - result.created_at) < 600

@@ -22,7 +22,7 @@ from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.failure import CannotConvert, suppress_output
 from engine.inference.conversion.script import create_script_source, write_example
-from engine.inference.conversion.weights_file import WEIGHTS, Library, make_library_runner, write_weights
+from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, make_library_runner, write_weights
 from engine.tasks.registry import TASKS
 from tests.support.plain_models import make_trained_model
 
@@ -63,6 +63,7 @@ def test_weights_of_an_unknown_model_have_no_library(tmp_path: Path) -> None:
     assert library is None
     assert problem is not None
     assert problem.message.startswith("No other library builds mnist_cnn")
+    assert json.loads((tmp_path / CONFIG).read_text())["label_names"] == ["a", "b", "c"]
 
 
 def test_library_runner_selects_the_map_in_evaluation(tmp_path: Path) -> None:

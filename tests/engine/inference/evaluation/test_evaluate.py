@@ -63,6 +63,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     assert all(each.low is not None for each in evaluation.measures.values())
     resamples = msgspec.msgpack.decode((saved.folder / RESAMPLES_FILE).read_bytes(), type=Resamples).measures
     assert {name: len(draws) for name, draws in resamples.items()} == dict.fromkeys(measures, 60)
+    assert not any(None in draws for draws in resamples.values())
     samples = saved.read_samples()
     columns = (samples.losses, samples.correct, samples.true, samples.predicted, samples.confidence)
     for column in (samples.paths, samples.splits, samples.indices, *filter(None, columns)):
@@ -87,6 +88,7 @@ def test_other_folder_maps_classes_by_name(
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
+    (folder / "red/broken.png").write_bytes(b"no image")
     saved = evaluate_run(run, str(folder))
     evaluation = saved.evaluation
     assert (evaluation.split, evaluation.samples, evaluation.classes) == ("all", 10, ("blue", "green", "red"))

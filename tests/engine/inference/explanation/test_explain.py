@@ -30,6 +30,7 @@ from engine.contract.inference.explanation import (
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.data.decoding.view import View
+from engine.inference.explanation import explain as explain_module
 from engine.inference.explanation.explain import (
     MAX_DRAWN_SIDE,
     explain,
@@ -90,7 +91,9 @@ def gray(path: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     "task", mark_long_cases(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
 )
-def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
+def test_explanation_of_every_task(
+    task: str, trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = trained(task)
     permit_model_file(COUNTING)
     image = first_image(Path(of.job.data.dataset))
@@ -120,6 +123,18 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRu
                 assert distances.min() < 0.1
                 assert objects.scores[distances.argmin()] == pytest.approx(each.score, abs=1e-4)
     assert bool(boxed_count) == (objects is not None)
+    if objects is None:
+        return
+    drawn_boxes: list[tuple[float, ...]] = []
+
+    def draw(image: np.ndarray, boxes: np.ndarray, **_: object) -> np.ndarray:
+        drawn_boxes.append(tuple(boxes[0]))
+        return image
+
+    monkeypatch.setattr(explain_module, "MAX_DRAWN_SIDE", max(size) // 2)
+    monkeypatch.setattr(explain_module, "draw_boxes", draw)
+    (explained_image,) = explain_paths(of, tmp_path / "reduced", image).images
+    assert drawn_boxes == [pytest.approx(np.array(each.box) / 2, abs=0.1) for each in explained_image.maps]
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import TrainedRun
 
 Make = Callable[[str], TrainedRun]
-NO_DATA = 7
+NO_DATA = 0
 
 
 def noise(height: int, width: int) -> np.ndarray:
