@@ -105,10 +105,6 @@ class RunHeader(QWidget):
         self.notes.show_data(data)
         self.save_elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
 
-    def recolor(self) -> None:
-        """Show the state of the run in a color of the new scheme."""
-        self.hero.recolor()
-
 
 class CurveOptions(QDialog):
     """Popup with the controls for the curves and the list of plots. A click elsewhere or Escape closes it."""

@@ -50,7 +50,6 @@ class RunHero(QWidget):
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self._state_style = ""  # depends on the status; see `_STATE_STYLES`
         self.best = styled(QLabel(), "welcome", name=tr("Best metric"))
         self.best_note = muted_label()
         self.title = styled(ElidedLabel(), "title", name=tr("Run on screen"))
@@ -94,7 +93,7 @@ class RunHero(QWidget):
         is_reading = is_loading and data.finished is None and not data.last_number  # no event has been read
         text = tr("Reading the run's log…") if is_reading else _describe_state(status, data)
         _set_text(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
-        self._state_style = _STATE_STYLES.get(status.label, "")
+        theme.set_kind(self.state, _STATE_STYLES.get(status.label, ""))
         metric = find_best_metric(data)
         self.best.setText(metric.value)
         self.best_note.setText(_describe_metric(metric, status))
@@ -106,16 +105,11 @@ class RunHero(QWidget):
         if is_over:
             self.next_steps.show_run(run, data)
         self._show_time(data, status)
-        self.recolor()
 
     def sizeHint(self) -> QSize:
         """Return the size with space for both rows of `next_steps`, even while they are hidden."""
         height = 2 * self.pause.sizeHint().height() + ROW_SPACING
         return super().sizeHint().expandedTo(QSize(0, height))
-
-    def recolor(self) -> None:
-        """Show the run's state in its color of the current scheme."""
-        theme.set_kind(self.state, self._state_style)
 
     def _show_progress(self, status: RunStatus) -> None:
         """Show the progress bar if the run is active and not queued. It is animated while the fraction is unknown."""

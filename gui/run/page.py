@@ -346,8 +346,7 @@ class RunPage(QWidget):
             self.charts.rows.put_plot_back()
 
     def recolor(self) -> None:
-        """Draw the state in the header and the lines of the log in the colors of the new scheme."""
-        self.header.recolor()
+        """Write the lines of the log again in the colors of the new scheme."""
         if self.log.recolor(self.session.data.lines):
             self.session.request_update()
 

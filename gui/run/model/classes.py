@@ -143,7 +143,7 @@ class BoxErrorsPage(QWidget):
         for widget in (self.title, self.plot, self.explanation):
             widget.setVisible(bool(self._errors))
         self.plot.setFixedHeight(_BAR_HEIGHT * len(self._errors) + 50)
-        self.plot.setAccessibleDescription("; ".join(map(describe_errors, reversed(self._errors))))
+        self.plot.setAccessibleDescription("; ".join(map(_describe_errors, reversed(self._errors))))
         kinds = [KINDS[each.kind] for each in reversed(self._errors)]
         self.plot.setToolTip("\n".join(f"{kind.title}: {kind.explanation}" for kind in kinds))
         self.sizes.show_rows(
@@ -177,7 +177,7 @@ class BoxErrorsPage(QWidget):
         self.plot.setYRange(-0.5, max(0.5, len(losses) - 0.5), padding=0)
 
 
-def describe_errors(errors: BoxErrors) -> str:
+def _describe_errors(errors: BoxErrors) -> str:
     """Describe the errors of one kind: their count and the lost AP50, as in "Missed: 34, 12.0 points of AP50"."""
     return tr("{kind}: {count}, {points} points of AP50").format(
         kind=KINDS[errors.kind].title, count=localized(errors.count), points=localized(100 * errors.ap_loss, 1)

@@ -317,7 +317,8 @@ def test_mark_tool_tip(two: TwoPlots, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: reads_at(QPoint(on.x(), view.height() - 5)) == "" and two.group.cursor is None)
 
 
-def test_line_scale_and_format(two: TwoPlots) -> None:
+def test_line_scale_and_format(styled: QApplication, qtbot: QtBot) -> None:
+    two = TwoPlots(qtbot, scale=2)
     plot = two.plots[0]
     style = LineStyle("memory", lambda: GREEN, scale=100 / 64, write=lambda value: f"{value:.0f} GiB", dashed=True)
     plot.add_line("memory", style)
@@ -325,9 +326,14 @@ def test_line_scale_and_format(two: TwoPlots) -> None:
     plot.redraw()
     assert "32 GiB" in two.values()
     assert "╍" in two.values()
-    assert "99" in two.values()
+    assert "198" in two.values()
     assert plot.read("memory") == "32 GiB"
     assert set(plot._lines["memory"]._curve.y) == {50}
+    image, box = two.image(), plot._view.box
+    middle = plot._view.mapFromScene(box.mapToScene(0, box.y_to_pixel(50))).y()
+    line = image.copy(0, middle - 2, image.width(), 5)
+    greenish = [any(line.pixelColor(x, y).saturation() > 100 for y in range(5)) for x in range(line.width())]
+    assert 0.3 * box.width < sum(greenish) < 0.9 * box.width  # the line is dashed
 
 
 def test_dense_plot_has_no_readout(styled: QApplication, qtbot: QtBot) -> None:

@@ -16,7 +16,7 @@ from shiboken6 import delete
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.style import theme
+from gui.style import fills, theme
 from gui.widgets.labels import RichLabel
 from tests.support.painted import describe_painting
 from tests.support.plots import get_horizontal_range, get_vertical_range
@@ -351,13 +351,14 @@ def test_plot_hidden_draws_when_visible(screen: PlotOnScreen) -> None:
 def test_plot_follows_scheme(screen: PlotOnScreen, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     theme.notifier.changed.emit()
-    screen.data(200)
+    screen.plot.set_smoothing(0.9)
+    screen.data(1000, np.repeat([0.0, 1.0], 500))
     scheme = theme.DARK if dark else theme.LIGHT
     image = screen.plot.grab().toImage()
     view = screen.plot._view.geometry()
     assert image.pixelColor(view.right() - 2, view.top() + 2) == QColor(scheme.panel)
     found = {image.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
-    assert QColor(scheme.accent).name() in found
+    assert found >= {QColor(scheme.accent).name(), fills.blend(scheme.accent, scheme.panel, 0.4).name()}
 
 
 @pytest.mark.parametrize("label", ["RTX PRO 6000 Blackwell Workstation Edition", 200 * "x"])

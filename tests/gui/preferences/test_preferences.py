@@ -117,7 +117,7 @@ def test_unsaved_settings_are_reported(
     assert str(tmp_path / "file") in problem
 
 
-def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     window = open_window()
     window.acts.preferences.trigger()
     dialog = window.findChild(PreferencesDialog)
@@ -139,6 +139,14 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     rows["runs_every_s"].editor.set_value(7)
     rows["runs_every_s"].commit()
     assert window.workspace.run_list._timer.interval() == 7000
+    received: list[object] = []
+    hosts = window.workspace.hosts
+    for owner, name in ((hosts.history, "set_retention"), (hosts.local, "set_interval"), (hosts, "set_history")):
+        monkeypatch.setattr(owner, name, received.append)
+    for key, value in (("history_hours", 2), ("sample_every_s", 5), ("keep_device_history", False)):
+        rows[key].editor.set_value(value)
+        rows[key].commit()
+    assert received == [7200, 5, False]
     rows["monitor_compact"].editor.set_value(True)
     assert window.workspace.monitor.bar.compact.isChecked()
     rows["text_percent"].editor.set_value("huge")
@@ -184,8 +192,9 @@ def test_settings_search_and_environment_override(
     assert "“oldest" not in matching
     dialog.search.setText("decimal")  # a choice
     assert "memory_unit" in [key for key, each in dialog.rows.items() if each.isVisible()]
-    dialog.choose("text_percent")
-    assert (dialog.search.text(), dialog.focusWidget()) == ("", dialog.rows["text_percent"].editor.control)
+    dialog.choose("command")  # at the end
+    assert (dialog.search.text(), dialog.focusWidget()) == ("", dialog.rows["command"].editor.control)
+    assert not dialog.rows["command"].visibleRegion().isEmpty()
 
 
 def test_settings_are_checked_while_typing_and_reset_to_their_default(

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QColor, QDesktopServices, QImage
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -103,6 +103,8 @@ def test_hero_shows_progress_and_time(
     events = [event for event in run.events() if not (status.active and isinstance(event, RunFinished))]
     hero.show_run(run, job(name="ants"), make_run_data(events), status)
     assert (hero.progress.isVisible(), hero.progress.maximum()) == progress
+    assert hero.progress.value() == 1000 * (status.fraction or 0)
+    assert hero.state.objectName() == ("muted" if status.label == "Paused" else "")
     assert (hero.time.text(), hero.time_note.text()) == time_texts
     assert hero.facts.isVisible() is hero.next_steps.isVisible() is (status.label == "Paused")
     assert hero.title.text() == "ants · ResNet-18 · flowers · Single device on CPU"
@@ -138,7 +140,7 @@ def test_best_metric_follows_direction_job_and_end(
     assert find_best_metric(RunData()).epoch is None
 
 
-def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> None:
+def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget, monkeypatch: pytest.MonkeyPatch) -> None:
     run, steps = write_run(8, "failed"), show_widget(NextSteps(), 400, 80)
     for kinds, code in (((), ""), (("last",), ".load('last')"), (("last", "best"), ".load('best')")):
         data = RunData()
@@ -153,6 +155,12 @@ def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> N
             kind in kinds for kind in ("last", "best")
         ]
         assert facts.count(str(run.path)) == 1 + bool(kinds)  # the traceback, and the checkpoints
+    urls: list[QUrl] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", urls.append)
+    for shown in (run, write_run(8)):
+        steps.show_run(shown, data)
+        steps.open.click()
+        assert urls[-1].toLocalFile() == str(shown.path)
 
 
 def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget, monkeypatch: pytest.MonkeyPatch) -> None:

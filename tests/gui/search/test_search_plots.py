@@ -176,7 +176,7 @@ def test_importance_of_fields_in_percent(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     assert texts == {1: ("75%", 75), 0: ("25%", 25)}
     monkeypatch.setattr(theme, "is_dark", lambda: True)
-    plot.recolor()
+    theme.notifier.changed.emit()
     assert {plot.items[key].color.name() for key in texts} == {theme.DARK.text}
 
 

@@ -21,7 +21,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localized
 from gui.run.model.widgets import format_classes
 from gui.run.request_pages import InferenceChild
-from gui.sources.background import describe_error, in_background
+from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inspector import read_image
 from gui.translation import tr
@@ -151,7 +151,7 @@ class Drawings(QObject):
             partial(_read_drawings, Path(path)),
             self,
             partial(self._cache_drawings, opened, Path(path).parent),
-            partial(self._on_unreadable, opened, None),
+            partial(self._on_unreadable, opened),
         )
 
     def _cache_drawings(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
@@ -177,7 +177,7 @@ class Drawings(QObject):
             partial(_read_images, folder, sample),
             self,
             partial(self._emit_if_requested, opened),
-            partial(self._on_unreadable, opened, row),
+            reraise,
         )
 
     def _emit_if_requested(self, opened: OpenedEvaluation | None, drawing: Drawing) -> None:
@@ -185,14 +185,11 @@ class Drawings(QObject):
         if opened is self._opened and drawing.sample.number == self._visible_row:
             self.drawn.emit(drawing)
 
-    def _on_unreadable(self, opened: OpenedEvaluation | None, row: int | None, error: Exception) -> None:
-        """Report an error unless another evaluation or sample has been requested in the meantime.
-
-        `row` is the sample whose drawing can't be read, or None if no drawing can be read.
-        """
-        if opened is not self._opened or row not in (None, self._visible_row):
-            return
-        self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))
+    def _on_unreadable(self, opened: OpenedEvaluation | None, error: Exception) -> None:
+        """Report that the drawings can't be read, unless another evaluation has been opened in the meantime."""
+        if opened is self._opened:
+            text = tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))
+            self.failed.emit((Problem("", text),))
 
 
 def _read_drawings(path: Path) -> SampleDrawings:

@@ -500,8 +500,9 @@ def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) 
     deliver_snapshot(hosts, make_snapshot(make_process(5)))
     qtbot.waitUntil(view.isActiveWindow)
     view.tree.setFocus()
+    view.filter.setText("python")
     qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
-    assert view.filter.hasFocus()
+    assert (view.filter.hasFocus(), view.filter.selectedText()) == (True, "python")
     assert "(Ctrl+F)" in view.filter.toolTip()
 
 
@@ -584,7 +585,7 @@ def test_process_table_follows_text_size(hosts: Hosts, view: ProcessesView) -> N
     tree, pid = view.tree, column("PID")
     measure = tree.fontMetrics().horizontalAdvance
     assert tree.columnWidth(column("User")) > measure("u" * 40)
-    assert tree.columnWidth(column("GPU")) > measure("GPU 0, 1") + 20  # with a square for each GPU
+    assert tree.columnWidth(column("GPU")) > measure("GPU 0, 1") + 40  # with padding and a square for each GPU
     assert tree.columnWidth(column("Process")) == view.width() * 3 // 10
     assert tree.columnWidth(pid) > measure("4194304")
     row_height = tree.rowHeight(view.rows.index(0, 0))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -59,7 +59,7 @@ ADVISED: dict[str, tuple[int, Topology]] = {
     "two groups with NVLinks": (8, make_topology(8, nvlinks=dict.fromkeys(HALVES, 4))),
     "groups that are close to each other in part": (
         4,
-        make_topology(4, nvlinks={(0, 1): 4, (2, 3): 4}, path={(0, 2): "PIX"}),
+        make_topology(4, nvlinks={(0, 1): 4, (2, 3): 4}, path={(0, 2): "PIX", (1, 3): "PIX"}),
     ),
     "crossed groups": (4, make_topology(4, nvlinks={(0, 3): 4, (1, 2): 4})),
     "groups of different sizes": (5, make_topology(5, nvlinks={(0, 1): 1, (2, 3): 1, (2, 4): 1}, path="PHB")),
@@ -126,7 +126,7 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
     assert cell(view, 0, 2) == "SYS\nprocessors"
     assert cell(view, 2, 2) == ""
     tip = view.model.headerData(1, Qt.Orientation.Vertical, Qt.ItemDataRole.ToolTipRole)
-    assert tip.splitlines()[:2] == ["NVIDIA H200", make_gpu(1).uuid]
+    assert tip.splitlines() == ["NVIDIA H200", make_gpu(1).uuid]
     colors = [
         view.model.index(row, column).data(Qt.ItemDataRole.BackgroundRole).color()
         for row, column in ((0, 1), (3, 2), (2, 2))
@@ -140,13 +140,15 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
 
 
 def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
-    gpus = [make_gpu(n, cuda_index=2 - n) for n in range(3)]
+    gpus = [make_gpu(n, cuda_index=2 - n, pci_bus_id=f"0000:0{n}:00.0") for n in range(3)]
     sample = msgspec.structs.replace(snapshot(*gpus), topology=make_topology(3, nvlinks={(0, 1): 4}))
     deliver_snapshot(hosts, sample)
     for roomy, titles in ((True, ["GPU 0", "GPU 1", "GPU 2"]), (False, ["0", "1", "2"])):
         view.model.set_roomy(roomy)
         assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)] == titles
         assert [view.model.headerData(n, Qt.Orientation.Vertical) for n in range(3)] == ["GPU 0", "GPU 1", "GPU 2"]
+    tip = view.model.headerData(0, Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole)
+    assert tip.splitlines()[1:] == [gpus[2].uuid, "PCI 0000:02:00.0"]
     assert cell(view, 1, 2) == "NV4"
     assert cell(view, 0, 1).startswith("SYS")
     assert [cell(view, row, 4) for row in range(3)] == ["16-23", "8-15", "0-7"], "the cores are those of the GPU"
@@ -187,7 +189,9 @@ def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> 
     assert unknown[0] == unknown[1].replace("GPU 1", "GPU 0") != cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
 
 
-def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
+def test_legend_explains_present_codes(
+    hosts: Hosts, view: TopologyView, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     links = {(0, 1): 18, (0, 2): 9}
     deliver_snapshot(hosts, machine(4, make_topology(4, nvlinks=links, path={(2, 3): "NODE"})))
     qtbot.waitUntil(lambda: "number of NVLinks" in join_visible_texts(view))
@@ -200,7 +204,10 @@ def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: 
     deliver_snapshot(hosts, machine(2, make_topology(2, path="PIX")))
     qtbot.waitUntil(lambda: "through one PCIe switch" in join_visible_texts(view))
     assert "number of NVLinks" not in join_visible_texts(view)
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
     theme.notifier.changed.emit()  # colors only the present swatches
+    swatch = next(label for label in view.findChildren(QLabel) if label.text() == "PIX")
+    assert swatch.grab().toImage().pixelColor(1, 1) == cell_color("switch")
 
 
 def test_matrix_leaves_out_mig_instances(hosts: Hosts, view: TopologyView) -> None:
@@ -219,8 +226,8 @@ def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
     deliver_snapshot(hosts, snapshot(gpus[1], make_gpu(2)))
     assert "single GPU" in join_visible_texts(view)
     assert "GPU 1 is lost" in join_visible_texts(view)
-    deliver_snapshot(hosts, snapshot(gpus[1]))
-    assert "GPU 1 is lost" in join_visible_texts(view)
+    deliver_snapshot(hosts, snapshot(gpus[1], make_gpu(2, lost=True)))
+    assert "GPU 1, 2 are lost and not shown here." in join_visible_texts(view)
 
 
 def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:

@@ -43,10 +43,13 @@ def table_texts(table: ClassTable) -> list[list[str]]:
     return [[rows.index(r, c).data() for c in range(rows.columnCount())] for r in range(rows.rowCount())]
 
 
+@pytest.mark.usefixtures("normal_text")
 def test_class_table_has_space_for_its_headings(view: ClassesView) -> None:
     view.show_data(make_class_data(), is_active=False)
     header = view.content.table.horizontalHeader()
-    assert all(header.sectionSize(column) >= header.sectionSizeHint(column) for column in range(header.count()))
+    for percent in (200, 100):
+        theme.choose("system", percent)
+        assert all(header.sectionSize(column) >= header.sectionSizeHint(column) for column in range(header.count()))
     hints = sum(map(header.sectionSizeHint, range(header.count())))
     assert hints <= view.content.table.minimumWidth() < theme.scale_pixels(500)
     model, horizontal = view.content.table.rows, Qt.Orientation.Horizontal
@@ -181,6 +184,8 @@ def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -
     assert view.content.cell.text() == "Of 10 birch, 1 (10.0%) were predicted as ash."
     assert view.content.table.selected_class() == 1
     assert view.content.matrix.accessibleDescription() == view.content.cell.text()
+    view.validation_slider.step(-1)
+    assert (view.content.matrix.cell, view.content.table.selected_class()) == ((1, 0), 1)
 
 
 def test_table_selection_chooses_cell(view: ClassesView) -> None:
@@ -238,7 +243,7 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     opened: list[tuple[int, int]] = []
     matrix.cell_chosen.connect(lambda row, column, _text: chosen.append((row, column)))
     matrix.cell_opened.connect(lambda row, column: opened.append((row, column)))
-    for key in (Qt.Key.Key_Up, Qt.Key.Key_Up, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Return):
+    for key in (Qt.Key.Key_Up, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter):
         qtbot.keyClick(matrix, key)
     corner = (matrix.cell_rect(2, 0).bottomRight() - QPointF(2, 2)).toPoint()
     left_of_it = corner - QPoint(round(matrix.cell_rect(2, 0).width()) + 4, 0)
@@ -247,7 +252,7 @@ def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) 
     assert matrix.window().focusWidget() is matrix
     qtbot.keyClick(matrix, Qt.Key.Key_Down)
     assert chosen == [(0, 0), (0, 1), (1, 1), (2, 0)]
-    assert opened == [(1, 1), (2, 0)]
+    assert opened == [(1, 1), (1, 1), (2, 0)]
     drawn = matrix.grab().toImage()
     matrix.choose(0, 1)
     highlighted = matrix.grab().toImage()
@@ -372,6 +377,9 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     data.validation_details.classes[:] = [ClassMetrics(1, 1, {"AP": np.full(11, np.nan)}, None)]
     view.show_data(data, is_active=True)
     assert view.content.headline.text() == "No class has a value for AP"
+    data.validation_details.classes[:] = [ClassMetrics(1, 1, {}, np.eye(2, dtype=np.int64))]
+    view.show_data(data, is_active=True)
+    assert view.content.headline.text() == ""
 
 
 def test_class_names_fill_missing_names() -> None:

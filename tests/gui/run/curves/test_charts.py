@@ -131,8 +131,12 @@ def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
 
 def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget, qtbot: QtBot) -> None:
     charts = show_widget(RunCharts(), 800, 600)
-    charts.show_data(make_charted_data("classification"))
+    data = make_charted_data("classification")
+    data.rollbacks = 1
+    charts.show_data(data)
     qtbot.waitUntil(lambda: get_vertical_range(charts.loss) != (0.0, 1.0))
+    charts.show_data(data)
+    assert get_vertical_range(charts.loss) != (0.0, 1.0)  # it wasn't cleared again
     assert max(get_vertical_range(charts.speed)[0], get_vertical_range(charts.times)[0]) <= 0
     charts.reset()
     charts.show_data(make_run_data([next(events(job()))]))
@@ -199,6 +203,8 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())
     assert "speed" in list_visible_plots(rows)
     qtbot.waitUntil(charts.speed.hasFocus)
+    qtbot.keyClick(charts.speed, Qt.Key.Key_Enter)
+    qtbot.waitUntil(lambda: not loss.isVisible())
 
 
 def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widget: ShowWidget, tmp_path: Path) -> None:

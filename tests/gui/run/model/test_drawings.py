@@ -174,6 +174,12 @@ def test_drawings_are_cached_and_problems_reported(
         assert (drawn.args[0].sample.number, drawn.args[0].truth.width()) == (row, 8)
         assert drawn.args[0].prediction == "none.png is missing."
     assert [entry.name for entry in drawings.legend] == ["ash"]
+    numbers: list[int] = []
+    drawings.drawn.connect(lambda late: numbers.append(late.sample.number))
+    for row in (3, 4):
+        drawings.request([row])
+    qtbot.waitUntil(lambda: not drawings.findChildren(Background))
+    assert numbers == [4]
     drawings.request([5, 4, 6])
     qtbot.waitUntil(lambda: len(requests) == 1)
     assert requests[0].samples == (5, 6)

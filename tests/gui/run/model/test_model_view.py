@@ -37,10 +37,10 @@ from gui.run.model import comparison as comparison_module
 from gui.run.model import curves as curves_module
 from gui.run.model import view as view_module
 from gui.run.model.bar import AUTOMATIC, make_class_rows
-from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
+from gui.run.model.classes import BoxErrorsPage, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
-from gui.run.model.widgets import UnitPlot
+from gui.run.model.widgets import PlainTable, UnitPlot
 from gui.run.request_pages import FAILURE, FORM, READING, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
@@ -59,6 +59,10 @@ def rows(path: Path) -> list[list[str]]:
         return list(csv.reader(stream))
 
 
+def read_headers(table: PlainTable) -> list[str]:
+    return [table.horizontalHeaderItem(column).text() for column in range(table.columnCount())]
+
+
 def change_evaluation(view: ModelView, **changes: Any) -> OpenedEvaluation:
     """Return the open evaluation with other results."""
     opened = view.result.opened
@@ -67,16 +71,14 @@ def change_evaluation(view: ModelView, **changes: Any) -> OpenedEvaluation:
     return replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation))
 
 
-def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
+def test_model_view_shows_newest_evaluation(view: ModelView, dataset: Path) -> None:
     assert view.result.summary.metrics.texts() == [
         ["Top-1 accuracy", "75.0%", "55.0 – 85.0%"],
         ["Validation loss", "0.7240", ""],
     ]
     assert view.result.summary.thresholds.texts() == [["0.50", "90.0%", "75.0%", "70.0%", "72.0%"]]
-    headers = [view.result.summary.thresholds.horizontalHeaderItem(column).text() for column in range(1, 5)]
-    assert headers == ["Predicted", "Precision", "Recall", "F1"]
-    assert view.result.summary.about.text().startswith("12 ")
-    assert view.result.summary.about.text().endswith(", with best.pt")
+    assert read_headers(view.result.summary.thresholds)[1:] == ["Predicted", "Precision", "Recall", "F1"]
+    assert view.result.summary.about.text() == f"12 samples of validation in {dataset}, with best.pt"
     assert view.bar.list.box.currentText().endswith("validation · trees · best.pt")
     assert view.bar.list.box.toolTip().endswith(f"\n{view.result.opened.saved.folder}")
     assert "no dove" in view.result.summary.warnings.text()
@@ -183,11 +185,8 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
         sizes=(SizePrecision("small", 4, Interval(0.25), Interval(0.5, 0.0, 0.75)), SizePrecision("large", 0)),
     )  # fmt: skip
     page.show_evaluation(opened)
-    assert page.plot.accessibleDescription().split("; ") == [
-        describe_errors(errors) for errors in reversed(opened.evaluation.box_errors)
-    ]
-    headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
-    assert headers == ["Count", "AP", "AP50"]
+    assert page.plot.accessibleDescription() == "Duplicate: 2, 30.0 points of AP50; Missed: 9, 1.0 points of AP50"
+    assert read_headers(page.sizes)[1:] == ["Count", "AP", "AP50"]
     assert [page.sizes.horizontalHeaderItem(column).textAlignment() for column in (0, 1)] == [LEFT, RIGHT]
     assert page.sizes.texts() == [
         ["Small (up to 32²)", "4", "25.0%", "50.0% (0.0 – 75.0%)"],
@@ -223,6 +222,7 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     curves.classes.set_value("1")
     qtbot.waitUntil(lambda: curves.counts.texts() != [])
     assert (curves.best_threshold.isVisible(), curves.best_threshold.text()) == (True, "Best F1 at 0.78")
+    assert read_headers(curves.counts) == ["", "Predicted", "Not predicted"]
     assert curves.counts.texts() == [["birch", "2 right", "2 missed"], ["not birch", "0 wrong", "8 right"]]
     curves.threshold.number.setValue(0.05)
     assert curves.counts.texts() == [["birch", "4 right", "0 missed"], ["not birch", "8 wrong", "0 right"]]
@@ -315,6 +315,7 @@ def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
 def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_path: Path, qtbot: QtBot) -> None:
     run = write_run(8, dataset=str(dataset), devices=("cpu", "cpu"))
     view = empty_view
+    assert not view.bar.isVisible()
     view.show_run(run)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     qtbot.waitUntil(lambda: view.form.start.toolTip() == "The run has no checkpoint yet")
@@ -567,6 +568,7 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert page.differences.isVisible()
     assert page.other_choice.box.count() == 1
     assert page.other_choice.box.currentText().startswith("rival · ")
+    assert read_headers(page.differences) == ["Metric", "This", "Other", "Difference", "95% interval"]
     (top1, loss) = page.differences.texts()
     assert top1[:4] == ["Top-1 accuracy", "75.0%", "58.3%", "+16.7"]
     assert loss[4].endswith(" to +0.000")  # the bound is 0

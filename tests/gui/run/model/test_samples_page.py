@@ -23,6 +23,7 @@ from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, 
 from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
+from gui.run.model.samples import detail as detail_module
 from gui.run.model.samples import page as samples_page
 from gui.run.model.samples import review
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
@@ -50,11 +51,15 @@ def wait_for_marks(page: SamplesPage, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: not page.findChildren(Background, options=Qt.FindChildOption.FindDirectChildrenOnly))
 
 
-def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot) -> None:
+    page.wall.setFocus()
+    qtbot.keyClick(page.wall, Qt.Key.Key_Backtab)
+    assert page.review.isAncestorOf(page.window().focusWidget())
     assert page.wall.samples.rows[:3] == [5, 4, 1]
     assert len(page.wall.samples.rows) == COUNT
     assert not page.only_marked.isEnabled()
     assert (page.save_marked.text(), page.save_marked.isEnabled()) == ("Save marked…", False)
+    assert page.save_marked.toolTip() == "Mark samples with Space first"
     page.show_rows(frozenset({7, 1}), "Two of them")
     assert (sorted(page.wall.samples.rows), page.summary.text()) == ([1, 7], "Two of them")
     page.sort.edited.emit()
@@ -148,6 +153,7 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     assert detail.caption.text().startswith("Truth: birch · Prediction: cedar · Loss ")
     qtbot.waitUntil(lambda: not detail.image.pane.image_rect().isEmpty())
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Space)
+    assert detail.marked.isChecked()
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Right)
     assert detail.name.text() == "val/birch/0.png · 2 of 12"
     assert not detail.marked.isChecked()
@@ -163,7 +169,21 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
 
 
-def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Path) -> None:
+def test_late_image_of_another_sample_is_not_shown(
+    page: SamplesPage, dataset: Path, qtbot: QtBot, hold_calls: HoldCalls
+) -> None:
+    (dataset / "val/birch/1.png").unlink()
+    release = hold_calls(detail_module, "read_image", lambda file, _side: file.name == "1.png")
+    for position in (0, 1):
+        page.open(position)
+    pane = page.detail.image.pane
+    qtbot.waitUntil(lambda: not pane.image_rect().isEmpty())
+    release.set()
+    qtbot.waitUntil(lambda: not page.detail.findChildren(Background))
+    assert not pane.image_rect().isEmpty()
+
+
+def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Path, qtbot: QtBot) -> None:
     page.wall.doubleClicked.emit(page.wall.samples.index(0))
     detail = page.detail
     assert detail.name.toolTip() == str(dataset / "val/birch/1.png")
@@ -174,6 +194,8 @@ def test_buttons_of_a_sample_step_mark_and_leave(page: SamplesPage, dataset: Pat
     detail.marked.click()
     detail.back.click()
     assert (page.stack.currentIndex(), page.wall.samples.marked) == (WALL, {5})
+    qtbot.keyClick(page.wall, Qt.Key.Key_Enter)
+    assert page.stack.currentIndex() == DETAIL
 
 
 def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
@@ -184,7 +206,8 @@ def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, data
     wall.choose(2)
     qtbot.keyClick(wall, Qt.Key.Key_Space)
     wall.choose(1)
-    qtbot.waitUntil(lambda: "no preview" in describe_painting(wall))
+    qtbot.waitUntil(lambda: None not in [wall.thumbnails.image(wall.samples.file(row)) for row in range(COUNT)])
+    assert describe_painting(wall).startswith("“no preview” muted")
     drawn, accent = wall.viewport().grab().toImage(), QColor(theme.colors().accent)
     items = [wall.visualRect(wall.samples.index(position)) for position in (1, 2)]
     corners = [QRect(item.center().x(), item.top() + 8, item.width() // 2 - 8, 16) for item in items]
@@ -226,7 +249,7 @@ def test_newest_marks_are_saved_even_if_the_window_closes(
 
 
 def test_marks_that_are_being_read_are_not_overwritten(
-    view: ModelView, run: RunFolder, qtbot: QtBot, hold_calls: HoldCalls
+    view: ModelView, run: RunFolder, dataset: Path, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
     marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
     marks.write_text("[5,7]")
@@ -250,6 +273,15 @@ def test_marks_that_are_being_read_are_not_overwritten(
     qtbot.waitUntil(lambda: page.wall.samples.marked == {4, 5, 7})
     page.close_work()
     assert marks.read_text() == "[4,5,7]"
+    other = save_evaluation(run, dataset, "20261125-100000-val")
+    (other.folder / MARKS_FILE).write_text("[1]")
+    release = hold_calls(samples_page, "read_marks", lambda saved: saved.folder != other.folder)
+    for opened in (view.result.opened, open_evaluation(other)):
+        page.show_evaluation(opened, ())
+    qtbot.waitUntil(lambda: page.wall.samples.marked == {1})
+    release.set()
+    wait_for_marks(page, qtbot)
+    assert page.wall.samples.marked == {1}
 
 
 def test_marks_are_restored_filtered_and_exported(
