@@ -180,7 +180,7 @@ def test_failing_plugin_format_is_skipped(site: Path, tmp_path: Path, monkeypatc
 from engine.data.formats.format import Format
 
 def detect(tree):
-    raise KeyError("no such column")
+    raise OSError(5, "Input/output error") if tree.files("", ".txt") else KeyError("no such column")
 
 HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
 """
@@ -190,6 +190,10 @@ HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
     for name in ("ants", "bees"):
         images.write_image(tmp_path / "set" / name / "0.png")
         images.write_image(tmp_path / "set" / name / "1.png")
+    (tmp_path / "set/a.txt").touch()
+    (problem,) = formats.recognize(str(tmp_path / "set"), val_fraction=0.5, seed=0).problems
+    assert ("Input/output error" in problem.message, "hasty" in known) == (True, True), "it is the disk's fault"
+    (tmp_path / "set/a.txt").unlink()
     found = formats.recognize(str(tmp_path / "set"), val_fraction=0.5, seed=0)
     assert found.classes == ("ants", "bees")
     assert "hasty" not in known

@@ -207,5 +207,7 @@ def test_mask_that_is_smaller_than_the_square_has_no_class_outside(tmp_path: Pat
     for name in ("a", "m"):
         Image.fromarray(np.zeros((4, 8), np.uint8)).save(tmp_path / f"{name}.png")
     paths = [[str(tmp_path / f"{name}.png")] for name in ("a", "m")]
-    plane = MaskedImages(MaskSplit(*paths), MaskCode((0, 1)), str(tmp_path)).load(0, 8, 3)[3]
-    assert plane[:, 0].tolist() == [255, 255, 0, 0, 0, 0, 255, 255]
+    images = MaskedImages(MaskSplit(*paths), MaskCode((0, 1), ignored=(9,)), str(tmp_path))
+    assert images.load(0, 8, 3)[3, :, 0].tolist() == [255, 255, 0, 0, 0, 0, 255, 255]
+    Image.fromarray(np.array([[0, 0, 0, 1, 1, 9, 9, 9]], np.uint8)).save(tmp_path / "m.png")
+    assert images.class_counts(2) == [3, 2]

@@ -143,6 +143,10 @@ def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
     assert read_names_by_value(str(tmp_path)) is None
     (tmp_path / "class_dict.csv").write_text(BY_COLOR["class_dict.csv"])
     assert read_names_by_value(str(tmp_path)) is None
+    (tmp_path / "classes.json").write_text(BY_VALUE["classes.json"])
+    meaning = read_names_by_value(str(tmp_path))
+    assert meaning is not None
+    assert meaning.classes == ("void", "road", "tree")
     (tmp_path / "classes.txt").write_text("sky\nroad\n")
     meaning = read_names_by_value(str(tmp_path))
     assert meaning is not None

@@ -280,6 +280,7 @@ def test_mode_depends_on_bands(bands: int, mode: str) -> None:
     ("kind", "low", "high", "largest", "levels"),
     [
         (np.float32, 0, 1, None, [0, 255]),
+        (np.float32, 0.25, 1, None, [64, 255]),  # 63.75 is rounded
         (np.float32, -0.5, 1, None, None),
         (np.float32, 0, 0.003, None, None),
         (np.float32, 0, 1.5, None, None),

@@ -29,7 +29,9 @@ def test_read_rotations_reads_all_if_a_sampled_image_is_turned(tmp_path: Path, m
     files = [
         write_image(tmp_path / name, value) for name, value in (("a.jpg", 1), ("b.png", 8), ("c.jpg", 1), ("d.jpg", 3))
     ]
-    found = read_rotations([*files, str(tmp_path / "gone.jpg")])  # the first and the fourth are sampled
+    Image.new("RGB", (9, 6)).save(tmp_path / "torn.png", exif=b"Exif\0\0 no TIFF")
+    # The first and the fourth are sampled.
+    found = read_rotations([*files, str(tmp_path / "gone.jpg"), str(tmp_path / "torn.png")])
     assert [*found.items()] == [(1, (8, 9, 6)), (3, (3, 6, 9))]
     assert [each.raw for each in found.values()] == [(6, 9), (6, 9)]
     assert read_rotations([*files[:3], files[0]]) == {}

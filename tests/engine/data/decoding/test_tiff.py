@@ -83,6 +83,7 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     four[:8, :, 3] = 100
     opaque = save(tmp_path / "scale_opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
     assert learnt(tmp_path, [path, opaque]).count == 4
+    assert np.unique(read_tiff(save(tmp_path / "bands/bits.tif", four[:, :, 0] > 99))[0]).tolist() == [0, 255]
     gray = save(tmp_path / "bands/gray.tif", four[:, :, [0, 3]], extrasamples=["unassalpha"])
     assert learn_bands(str(tmp_path), [gray]) is None
     Image.fromarray(four[:, :, :3]).save(tmp_path / "color.tif", compression="jpeg")

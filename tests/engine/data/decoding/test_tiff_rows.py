@@ -91,6 +91,11 @@ def test_rows_are_black_in_tiles_that_were_never_written(tmp_path: Path) -> None
     values[:16, :16] = 0
     with open_rows(str(path), 3, None) as rows:
         np.testing.assert_array_equal(rows.rows(0, HEIGHT), values)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        offsets = file.pages[0].tags["TileOffsets"]
+        offsets.overwrite(offsets.value[:-1])
+    with pytest.raises(Unfit, match="truncated"), open_rows(str(path), 3, None):
+        pass
 
 
 def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:
@@ -144,3 +149,6 @@ def test_rows_need_small_segments_if_compressed(tmp_path: Path, monkeypatch: pyt
 def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", make_pixels(np.uint8), metadata=None, **GRAY)
     assert read_georeference(str(tmp_path / "a.tif")) is read_georeference(str(tmp_path / "gone.tif")) is None
+    tags = [(33550, "d", 3, (1.0, 1.0, 0.0), True)]
+    tifffile.imwrite(tmp_path / "b.tif", make_pixels(np.uint8), extratags=tags, metadata=None, **GRAY)
+    assert read_georeference(str(tmp_path / "b.tif")) == (((33550, 12, 3, (1.0, 1.0, 0.0), True),), None)

@@ -122,9 +122,9 @@ def test_runs_that_do_not_fill_the_mask_are_refused(counts: list[int]) -> None:
             decode_runs([size[0] * size[1]], *size)
 
 
-def test_brushes_may_hold_numbers_of_any_width() -> None:
-    header = f"{4:032b}" + "00000" + 4 * "0011"  # four values of one bit, and lengths of four bits
-    bits = header + "1000011" + "1"  # a run of four ones
+@pytest.mark.parametrize("values", ["1000011" + "1", "0000011" + "0001"], ids=["a run of ones", "only opacity"])
+def test_brushes_may_hold_numbers_of_any_width(values: str) -> None:
+    bits = f"{4:032b}" + "00000" + 4 * "0011" + values  # four values of one bit, and lengths of four bits
     assert decode_brush(list(int(bits.ljust(64, "0"), 2).to_bytes(8, "big")), 1, 1).tolist() == [[True]]
 
 

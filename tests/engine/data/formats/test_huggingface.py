@@ -208,8 +208,9 @@ dataset_info:
             (("p", "q", "r"), {"": {"1": "r", "2": "q"}}),
         ),
         ({"a": [make_row(1, kind=1)], "README.md": README}, {"kind": CLASS}, {"": "classes labels"}, (("ant", "bee", "cow"), {"": {"1": "bee"}})),
+        ({"data/metadata": [{"file_name": "a.png"}], "data/train": [make_row(1, label="x")]}, {}, {"": "classes labels"}, (("x",), {"train": {"1": "x"}})),
     ],
-    ids=["old_lists", "variants", "boxes", "numbers", "flags", "bytes", "structs", "two_images", "readme", "both"],
+    ids=["old_lists", "variants", "boxes", "numbers", "flags", "bytes", "structs", "two_images", "readme", "both", "metadata"],
 )  # fmt: skip
 def test_huggingface_reads_columns_of_parquet_files(
     tmp_path: Path, files: dict[str, Any], features: dict[str, Any], variants: dict[str, str], expected: Any
