@@ -14,10 +14,12 @@ from msgspec import structs
 from PIL import Image
 from torch import nn
 
+from engine.contract.job import Job
 from engine.data.datasets.images import UnreadableImage
 from engine.inference import Run
 from engine.inference.trained_model import CannotLoad
 from engine.inference.video import VideoWriter
+from engine.runs.folder import create_run
 from engine.system import paths
 from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, Raw
 from tests.support.cases import mark_long_cases
@@ -72,7 +74,9 @@ def noise(height: int, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("task", mark_long_cases(KINDS, everyday=["classification", "segmentation", "detection"]))
 def test_results_are_in_image_pixels(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
+    create_run(Job.from_fields(name=trained(task).run.path.name))  # the given folder is another run
     run = Run(trained(task).run.path)
+    assert run.folder == trained(task).run.path
     assert "last" in run.checkpoints
     model = run.load("last", device="cpu")
     assert model.classes == run.classes

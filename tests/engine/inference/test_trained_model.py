@@ -14,11 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import save_job
+from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
+from engine.data.datasets.images import DatasetError
 from engine.inference import trained_model
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, predict_batches
-from engine.inference.trained_model import CannotLoad, TrainingFacts, find_checkpoint, load, read_training
+from engine.inference.trained_model import (
+    CannotLoad,
+    TrainingFacts,
+    convert_errors,
+    find_checkpoint,
+    load,
+    read_training,
+)
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import mark_long_cases
@@ -70,6 +79,13 @@ def test_images_of_several_sizes_keep_their_order() -> None:
         assert [len(each) for each in network.inputs] == expected
     (gray,) = make_trained_model("segmentation", nn.Identity(), channels=1).predict(images[1][..., 1], tile=16)
     assert gray.plane.shape == sides[1]  # type: ignore[attr-defined]
+
+
+def test_all_problems_of_a_dataset_are_reported() -> None:
+    problems = [Problem("dataset", "No images.", "Add some."), Problem("val_fraction", "Too small.", "Set more.")]
+    with pytest.raises(CannotLoad) as refused, convert_errors():
+        raise DatasetError(problems)
+    assert list(refused.value.problems) == problems
 
 
 def test_objective_has_no_class_weights() -> None:

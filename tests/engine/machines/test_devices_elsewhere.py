@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -22,9 +26,10 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
 from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remove_host
 from engine.contract.job import Job
-from engine.contract.nodes import NodeFacts
+from engine.contract.nodes import ConnectionTest, ConnectionTestResult, NodeFacts
 from engine.contract.worker import WorkerSpec
-from engine.machines import addresses, host_checks
+from engine.machines import addresses, connection_test, host_checks
+from engine.machines.connection_test import _test_exchange
 from engine.machines.host_checks import CheckedHost, check_connections
 from engine.machines.transfer import is_inside
 from engine.system import paths
@@ -251,6 +256,36 @@ def test_machines_connect_over_gloo() -> None:
     elsewhere = msgspec.structs.replace(facts, address="192.0.2.1")
     [problem] = check_connections([machines[0], CheckedHost(Host(name=""), elsewhere, 0.0, [])])
     assert "192.0.2.1" in problem.message
+
+
+def test_machines_are_tested_in_separate_pairs() -> None:
+    from torch.distributed import HashStore
+
+    store = HashStore()
+    requests = [ConnectionTest(rank=rank, ranks=3, backend="gloo", port=0) for rank in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(partial(_test_exchange, store), requests)) == ["", "", ""]
+
+
+def test_machine_is_tested_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[ConnectionTestResult] = []
+
+    def write_all(_output: object, line: bytes) -> None:
+        results.append(msgspec.json.decode(line, type=ConnectionTestResult))
+
+    with addresses.listen("127.0.0.1", 34480) as listener:
+        closed_port = listener.getsockname()[1]
+    requests = (
+        ConnectionTest(rank=1, ranks=2, backend="gloo", address="127.0.0.1", port=closed_port),
+        ConnectionTest(ranks=1, backend="gloo", port=34480),
+    )
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=map(msgspec.json.encode, requests)))
+    monkeypatch.setattr(connection_test, "_STORE_TIMEOUT", timedelta(seconds=0.1))
+    for name, value in (("write_all", write_all), ("os", Mock()), ("bind_collectives", Mock()), ("exit_now", Mock())):
+        monkeypatch.setattr(connection_test, name, value)
+    connection_test.serve("127.0.0.1", infiniband=True)
+    assert [bool(result.problem) for result in results] == [False, True, False, False]
+    assert (results[2].port > 0, results[3].has_connected) == (True, True)
 
 
 def test_silent_machine_fails_connection_test(monkeypatch: pytest.MonkeyPatch) -> None:

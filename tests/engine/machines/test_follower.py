@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,7 +150,13 @@ def test_follower_retries_later_each_time(follower: Follower, clock: Clock) -> N
     ],
 )
 def test_follower_exits_if_it_never_reaches_the_run(
-    follower: Follower, clock: Clock, capsys: pytest.CaptureFixture[str], case: str, reason: str
+    follower: Follower,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    case: str,
+    reason: str,
 ) -> None:
     link = link_of(follower)
     if case == "failed":
@@ -166,10 +173,14 @@ def test_follower_exits_if_it_never_reaches_the_run(
         clock.now += START_S + 1
     else:
         link.silence = "has not responded"
-    follower._poll_link()
+    reader, writer = os.pipe()
+    os.close(writer)
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert follower.run() == 1
     (report,) = reports(capsys)
     assert report.problem.startswith(reason)
-    assert (follower._is_done, follower._exit_code, link.calls) == (True, 1, ["kill"])
+    assert link.calls == ["kill"]
 
 
 def test_second_follower_of_a_run_leaves_the_copy_alone(

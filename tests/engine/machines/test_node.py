@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,7 @@ from engine.machines import node as node_module
 from engine.machines.files import BEST, RESUME, NodeFiles, _kill_node, node_folder
 from engine.machines.node import _find_missing_gpus, fetch_weights
 from engine.machines.rendezvous import OneAddressRendezvous
-from engine.machines.worker import WorkerHello
+from engine.machines.worker import WorkerHello, _receive_line
 from engine.machines.worker_server import WorkerServer
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import QueueSlot, list_waiting
@@ -354,6 +355,14 @@ def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pyte
     NodeFiles(make_request(folder)).open()
     assert (folder / "node.lock").read_text() == str(os.getpid())
     assert (folder / "checkpoints").is_dir()
+
+
+def test_worker_receives_no_byte_after_its_specification() -> None:
+    node, channel = socket.socketpair()
+    with node, channel:
+        node.sendall(b"{}\nnext")
+        channel.setblocking(False)
+        assert (_receive_line(channel), channel.recv(9)) == (b"{}\n", b"next")
 
 
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "abandoned"])

@@ -159,6 +159,7 @@ def test_give_up_fails_pending_transfers(pair: Pair) -> None:
     transfers.give_up()
     transfers.give_up()
     transfers.fetch(LAST, errors.append)
+    transfers.poll()
     assert errors == ["../x is not a file of the run's folder", "the machine is away", "the machine is away"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -67,6 +68,11 @@ def test_models_train_on_gray_images(name: str) -> None:
     assert model.get_submodule(head).weight.shape[0] == 7
     if sum(1 for _ in model.modules()) < 250:  # the largest models take seconds even on the meta device
         assert outputs_of(model, 1, size).shape == (2, 7)
+
+
+def test_googlenet_starts_with_the_weights_of_its_paper() -> None:
+    model = torchvision_models.construct("googlenet", torchvision_models.create_arguments("googlenet", 2, 32))
+    assert model.get_parameter("conv1.conv.weight").std().item() == pytest.approx(0.01, rel=0.1)
 
 
 def test_minimum_sizes_are_those_of_the_architecture() -> None:
@@ -202,11 +208,15 @@ def test_missing_weights_offer_alternatives(empty_cache: Path) -> None:
     assert "weights file" in caught.value.remedy
 
 
-def test_damaged_cache_is_reported(empty_cache: Path) -> None:
+def test_unusable_cache_is_reported(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (empty_cache / RESNET18_FILE).write_bytes(b"half a download")
     with pytest.raises(TaskError, match="damaged") as caught:
         TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert "Remove that file" in caught.value.remedy
+    monkeypatch.setattr(weights, "_read_state", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(TaskError, match=r"can't be read \(.*Permission denied") as caught:
+        TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
+    assert "Check the file's permissions" in caught.value.remedy
 
 
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])

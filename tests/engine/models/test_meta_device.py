@@ -77,6 +77,20 @@ def stage(stride: int, *pools: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, 3, 3, stride, 1), *pools, nn.BatchNorm2d(3))
 
 
+class NeedsTargets(nn.Module):
+    """Model that runs without targets only in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = stage(4)
+
+    def forward(self, images: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        if self.training and targets is None:
+            raise ValueError("no targets")
+        result: torch.Tensor = self.stage(images)
+        return result
+
+
 @pytest.mark.parametrize(
     ("model", "smallest", "expected"),
     [
@@ -89,6 +103,7 @@ def stage(stride: int, *pools: nn.Module) -> nn.Sequential:
         (stage(4, nn.AdaptiveAvgPool2d((1, 4))), 8, 0),
         (stage(4, nn.AvgPool2d(16)), 64, 64),
         (Twice(), 8, ANY_SIZE),
+        (NeedsTargets(), 1, 4),
     ],
 )
 def test_largest_single_value_size_depends_on_strides(model: nn.Module, smallest: int, expected: int) -> None:

@@ -43,12 +43,13 @@ class Net(nn.Module):
 
 def test_set_heads_freezes_all_other_layers() -> None:
     net = Net()
+    net.header_norm = nn.BatchNorm1d(2)
     set_heads(net, ["head"], freeze=True)
     assert not net.body[1].training
     for each in (net.train(), copy.deepcopy(net).train()):
         trained = {name for name, parameter in each.named_parameters() if parameter.requires_grad}
         assert trained == {f"head.{layer}.{kind}" for layer in (0, 1) for kind in ("weight", "bias")}
-        assert (each.body[1].training, each.head[1].training) == (False, True)
+        assert (each.body[1].training, each.header_norm.training, each.head[1].training) == (False, False, True)
 
 
 def test_mark_heads_needs_a_head_only_to_freeze_the_rest() -> None:
@@ -136,6 +137,7 @@ def test_weights_file_takes_precedence_over_pretrained_weights(tmp_path: Path) -
 
 class Options(msgspec.Struct, frozen=True):
     width: Annotated[int, option("Width", "The number of channels.", ge=2)] = 3
+    depth: Annotated[int, option("Depth", "The number of layers.", ge=1)] = 1
 
 
 def test_model_of_a_plugin_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +153,7 @@ def test_model_of_a_plugin_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> 
         (6, "model", "is a int, not a torch.nn.Module"),
     ):
         with pytest.raises(TaskError, match=message) as refused:
-            build_external(Job.from_fields(model="mine", options={"width": width}), 7, 3)
+            build_external(Job.from_fields(model="mine", options={"width": width, "depth": width - 1}), 7, 3)
         assert refused.value.field == field
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from engine.optim.host_copies import BLOCK_BYTES, assign_to_blocks, copy_to_host
+from engine.optim.host_copies import BLOCK_BYTES, _start_copies, assign_to_blocks, copy_to_host
 
 MIB = 1 << 20
 
@@ -19,6 +19,20 @@ def test_copy_does_not_change_with_state() -> None:
     assert copy["step"] == 7
     assert copy["model"]["weight"].stride() == (1, 3)  # type: ignore[index]
     assert copy["model"]["weight"].sum() == 6  # type: ignore[index]
+
+
+def test_packed_copies_have_strides_and_storages_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda size, *, dtype, pin_memory: empty(size, dtype=dtype))
+    tensors = [torch.arange(6.0).view(2, 3).t(), torch.arange(4), torch.tensor(True)]
+    copies = _start_copies(tensors)
+    for tensor, copy in zip(tensors, copies, strict=True):
+        assert torch.equal(copy, tensor)
+        assert (copy.dtype, copy.stride(), copy.untyped_storage().nbytes()) == (
+            tensor.dtype,
+            tensor.stride(),
+            tensor.nbytes,
+        )
 
 
 @pytest.mark.parametrize(

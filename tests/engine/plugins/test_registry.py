@@ -152,8 +152,8 @@ WITH_OPTIONS = MODEL._replace(options=int)
         "footplate.models": {
             "net": "nets:MODEL", "timm:net": "nets:MODEL", "net.py": "nets:MODEL", "loads": "json:loads", "more": "nets:WITH_OPTIONS",
         },
-        "footplate.tasks": {"classification": "nets:Classification", "classification-2": "nets:Classification", "loads": "json:loads"},
-        "footplate.strategies": {"zero1": "nets:ShardedOptimizer", "zero1-2": "nets:ShardedOptimizer", "loads": "json:loads"},
+        "footplate.tasks": {"classification": "nets:Classification", "class": "nets:Classification", "loads": "json:loads"},
+        "footplate.strategies": {"zero1": "nets:ShardedOptimizer", "zero": "nets:ShardedOptimizer", "loads": "json:loads"},
     }  # fmt: skip
     install(site, "nets", points, nets=code)
     models: Registry[Model] = Registry("footplate.models", {}, MODELS._accept)
@@ -165,12 +165,12 @@ WITH_OPTIONS = MODEL._replace(options=int)
     }
     strategies: Registry[type[Strategy]] = Registry("footplate.strategies", {}, STRATEGIES._accept)
     assert strategies.load_plugins().keys() == {"zero1"}
-    for left_out, name, base in (
-        (tasks.left_out, "classification", "Task of engine.tasks.base"),
-        (strategies.left_out, "zero1", "Strategy of engine.strategies"),
+    for left_out, wrong_name, name, base in (
+        (tasks.left_out, "class", "classification", "Task of engine.tasks.base"),
+        (strategies.left_out, "zero", "zero1", "Strategy of engine.strategies"),
     ):
         assert {each.name: each.reason for each in left_out} == {
-            f"{name}-2": f"the id of its entry is “{name}”",
+            wrong_name: f"the id of its entry is “{name}”",
             "loads": f"it is a function, not a subclass of {base}",
         }
 

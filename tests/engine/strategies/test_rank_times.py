@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import Job
@@ -23,6 +24,7 @@ from engine.strategies.rank_times import (
     compute_length_outside,
     find_straggler,
     merge_intervals,
+    time_reduction,
 )
 from tests.support.cases import mark_long_cases
 from tests.support.clock import Clock
@@ -176,6 +178,15 @@ def test_host_timer_counts_only_its_own_step() -> None:
             timer.add_blocked_since(0.0)
         assert len(timer.stop().blocked_s) == count
         timer.add_blocked_since(0.0)
+
+
+def test_reduction_is_timed_in_its_own_pass_only() -> None:
+    timer, model = HostTimer(), nn.Linear(2, 2)
+    timer.start()
+    with time_reduction(timer, SimpleNamespace(parameters=model.parameters, module=model)):  # type: ignore[arg-type]
+        model(torch.ones(1, 2)).sum().backward()
+    model(torch.ones(1, 2)).sum().backward()
+    assert len(timer.stop().blocked_s) == 2  # before the forward pass, and after the last gradient
 
 
 def test_straggler_is_the_rank_that_all_others_wait_for() -> None:

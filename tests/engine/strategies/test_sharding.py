@@ -15,8 +15,10 @@ import torchvision
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from engine.contract.job import Job
+from engine.optim.shards import PACKED_FOR, gather_shards, get_local_shard, pack_qkv
 from engine.strategies import STRATEGIES, gradients, rank_times, sharding
 from engine.strategies.collectives import Collectives
 from engine.strategies.gradients import match_strides
@@ -143,6 +145,13 @@ def test_sum_over_shards_stays_within_a_replica(monkeypatch: pytest.MonkeyPatch)
         strategy.mesh_of_ranks = init_device_mesh("cpu", (3, 2), mesh_dim_names=("replicate", "shard"))
         strategy.sum_over_shards(torch.tensor(1.0))
         assert [dist.get_process_group_ranks(group) for group in groups] == [[0, 1]]
+
+
+def test_gathered_attention_rows_are_in_their_order(mesh: DeviceMesh) -> None:
+    rows = torch.arange(12.0)
+    like = distribute_tensor(pack_qkv(rows, 2), mesh, [Shard(0)])
+    setattr(like, PACKED_FOR, 2)
+    assert torch.equal(gather_shards(get_local_shard(like), like), rows)  # type: ignore[arg-type]
 
 
 def test_divided_attention_computes_the_same(mesh: DeviceMesh) -> None:

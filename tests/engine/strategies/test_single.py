@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -151,6 +153,15 @@ def test_single_device_accumulates_and_evaluates() -> None:
     assert all(module.training for module in strategy.model.modules())
 
 
+def test_blank_images_leave_the_random_numbers_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy: Any = make_gpu_strategy("fsdp")
+    monkeypatch.setattr(torch.random, "fork_rng", Mock(return_value=nullcontext()))
+    monkeypatch.setattr(strategy, "run_blank_pass", Mock())
+    strategy.forward_backward(Batch(torch.zeros(0, 3), torch.zeros(0), 4, 0.0), Mock())
+    torch.random.fork_rng.assert_called_once_with([torch.device("cuda", 1)])  # type: ignore[attr-defined]
+    strategy.run_blank_pass.assert_called_once()
+
+
 @pytest.mark.parametrize(("strategy", "is_bound"), [("ddp", True), ("dp", False)])
 def test_worker_is_bound_to_the_cpus_near_its_gpu(
     monkeypatch: pytest.MonkeyPatch, strategy: str, is_bound: bool
@@ -168,7 +179,8 @@ def test_worker_is_bound_to_the_cpus_near_its_gpu(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {2, 3})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, cpus: bound.append(cpus))
     monkeypatch.setattr(base, "use_fast_kernels", lambda: bound.append("fast"))
-    Strategy.setup(make_gpu_strategy(strategy))
+    chosen = make_gpu_strategy(strategy)
+    (Strategy if is_bound else type(chosen)).setup(chosen)
     assert bound == ["fast", *([(1, ["0000:3b:01.0", "0000:af:01.0"], {2, 3}), {3}] if is_bound else [])]
 
 

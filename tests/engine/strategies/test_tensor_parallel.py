@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,12 @@ from torchvision.models.vision_transformer import EncoderBlock
 from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
 from engine.optim.shards import get_slice, pack_qkv, unpack_qkv
+from engine.strategies import STRATEGIES, StrategyError
+from engine.strategies.collectives import Collectives
 from engine.strategies.layer_split import find_layer_pairs
 from engine.strategies.tensor_parallel import gpu_type
 from tests.engine.strategies.comparison import assert_same_training
+from tests.support.specs import make_worker_spec
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -73,6 +77,20 @@ def test_gpu_types_differ_by_name_and_size(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found[device.index])
     assert (gpu_type(torch.device("cuda", 0)) == gpu_type(torch.device("cuda", 1))) is is_same
     assert gpu_type(torch.device("cpu")) == "CPU"
+
+
+@pytest.mark.parametrize(
+    ("dropout", "other", "is_refused"), [(0.1, "H100", True), (0.1, "H200", False), (0.0, "H100", False)]
+)
+def test_models_with_dropout_need_gpus_of_one_type(dropout: float, other: str, is_refused: bool) -> None:
+    class TwoGpus(Collectives):
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            return ["H200", other]
+
+    strategy: Any = STRATEGIES["tp"](make_worker_spec(Job.from_fields(strategy="tp", devices=("cpu", "cpu"))))
+    strategy.collectives = TwoGpus()
+    with pytest.raises(StrategyError, match="H100, H200") if is_refused else nullcontext():
+        strategy._check_equal_gpus(nn.Sequential(nn.Dropout(dropout)))
 
 
 def test_layer_pairs_are_divisible() -> None:

@@ -52,6 +52,7 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     outputs, targets = sample(23)
     outputs[1], outputs[2, :2] = -9.0, 0.0  # a probability of 0.5 predicts a label
     targets[1] = 0
+    outputs[:, 3] -= 9.0  # a label that is never predicted
     total: Any = compute_on_ranks(objective, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
@@ -117,7 +118,7 @@ def test_labels_are_sorted_by_probability() -> None:
     )
     assert (columns.correct, columns.true) == ([0.5, 1.0, pytest.approx(2 / 3)], [(0, 1), (), (1, 2)])
     assert (columns.predicted, columns.confidence) == ([(0,), (), (0, 1, 2)], pytest.approx([0.6, 0.7, 0.5]))
-    assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).text == "class 2 (98%), class 0 (52%)"
+    assert objective.show_prediction(image, torch.tensor([0.11, -3.0, 4.0])).text == "class 2 (98%), class 0 (53%)"
     assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).text == "no label"
 
 

@@ -93,12 +93,13 @@ def test_class_metrics_match_their_definitions() -> None:
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "cross_entropy_dice", "dice"])
 def test_balanced_weights_follow_enet(kind: str) -> None:
     counts = (900.0, 80.0, 20.0, 0.0)
-    given = DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
+    given = DatasetInfo(tuple("badc"), class_counts=lambda: counts)
     job = Job.from_fields(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
     objective, plain = (
         TASK.create_objective(job, given),
         TASK.create_objective(job.with_fields(class_weights="none"), given),
     )
+    assert [entry.name for entry in plain.legend] == list("badc")  # type: ignore[attr-defined]
     by_hand = [1 / math.log(1.02 + count / 1000) for count in counts]
     mean = sum(weight * count / 1000 for weight, count in zip(by_hand, counts, strict=True))
     outputs = torch.randn(1, CLASSES, 6, 5, generator=torch.Generator().manual_seed(0))
@@ -110,7 +111,9 @@ def test_balanced_weights_follow_enet(kind: str) -> None:
         if kind == "dice":
             assert weighted == even == dice
         elif kind == "cross_entropy_dice":
-            torch.testing.assert_close(2 * weighted - dice, (2 * even - dice) * weight / mean)
+            cross_entropy = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS)
+            torch.testing.assert_close(2 * even - dice, cross_entropy[None])
+            torch.testing.assert_close(2 * weighted - dice, cross_entropy[None] * weight / mean)
         else:
             torch.testing.assert_close(weighted, even * weight / mean)
     measures = objective.create_metric()

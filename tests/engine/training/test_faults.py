@@ -34,7 +34,7 @@ def _spec(job: Job) -> WorkerSpec:
         (torch.OutOfMemoryError("CUDA out of memory"), "Out of memory on the CPU at step 12. Set a smaller batch"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Out of system memory at step 12"),
         (
-            RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"),
+            RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1\nsecond line"),
             "Lost the connection to another worker at step 12",
         ),
         (RuntimeError("Expected to have finished reduction in the prior iteration"), "choose Single device"),

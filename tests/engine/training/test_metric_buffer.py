@@ -17,10 +17,12 @@ from engine.strategies.base import StepResult
 from engine.strategies.collectives import Collectives
 from engine.strategies.single import SingleDevice
 from engine.tasks.classification.task import ClassificationMetric
+from engine.training import metric_buffer
 from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_metrics import StepReport
 from engine.training.callbacks.validation_report import ValidationReport
 from engine.training.metric_buffer import MetricBuffer, NotFinite, StepTotals
+from tests.support.clock import Clock
 from tests.support.specs import make_worker_spec
 
 
@@ -68,7 +70,9 @@ class _CollectivesWithDatalessRank(Collectives):
         return [max(flags[0], (1 << 62) - self.bad_step if self.bad_step else 0)]
 
 
-def test_step_report_sums_over_all_ranks() -> None:
+def test_step_report_sums_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(metric_buffer, "time", clock)
     strategy = SingleDevice(make_worker_spec(Job.from_fields(devices=("cpu", "cpu"), strategy="ddp")))
     strategy.collectives, strategy.model = (other := _CollectivesWithDatalessRank()), nn.Module()
     strategy.model.loss_names = ("box", "class")  # type: ignore[assignment]
@@ -77,6 +81,7 @@ def test_step_report_sums_over_all_ranks() -> None:
     report = StepReport(strategy, events.append, lambda: bool(checkpoints))
 
     def end(*results: StepResult) -> None:
+        clock.now += 2.0
         for each in results:
             report.on_step_submitted(7, each, 0.5)
         report.on_step_end(StepEnd(2, 7, 0.1, report=True, read_now=False, record=False, last=False))
@@ -84,20 +89,20 @@ def test_step_report_sums_over_all_ranks() -> None:
     end(result(1.0), result(2.0))
     other.known, other.loads = 0.0, 1.0
     end(result(1.0)._replace(correct=None), result(2.0)._replace(correct=None))
-    speeds = [event.images_per_second for event in events if isinstance(event, StepMetrics)]
     expected = StepMetrics(
-        epoch=2, step=7, loss=3.0, accuracy=0.8, learning_rate=0.1, images_per_second=speeds[0], data_wait_s=0.5,
-        compute_s=0.0, losses={"box": 0.875, "class": 2.125},
+        epoch=2, step=7, loss=3.0, accuracy=0.8, learning_rate=0.1, images_per_second=5.0, data_wait_s=0.5,
+        compute_s=0.5, losses={"box": 0.875, "class": 2.125},
     )  # fmt: skip
     assert events == [
         expected,
-        msgspec.structs.replace(expected, accuracy=None, images_per_second=speeds[1], data_wait_s=0.25),
+        msgspec.structs.replace(expected, accuracy=None, data_wait_s=0.25, compute_s=0.75),
     ]
     end(StepResult(None, None, None))
     assert isinstance(events[-1], StepMetrics)
     assert (events[-1].loss, events[-1].losses) == (3.0, {"box": 1.0, "class": 2.0}), "those of the other rank"
     count = len(events)
     for read_now in (False, True):
+        clock.now += 2.0
         report.on_step_submitted(8, result(1.0), 0.5)
         report.on_step_end(StepEnd(2, 8, 0.1, report=False, read_now=read_now, record=False, last=False))
         assert len(events) == count + read_now

@@ -87,6 +87,20 @@ def test_random_state_includes_pending_numbers() -> None:
     assert _draw() == drawn
 
 
+def test_random_states_of_gpus_are_separate(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [torch.device("cuda", index) for index in range(2)]
+    states = expected = dict(zip(gpus, torch.tensor([3, 5]), strict=True))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda gpu: states[gpu])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, gpu: states.update({gpu: state}))
+    state, streams = get_random_state(gpus), SavedStreams(gpus, untrusted_model=False)
+    streams.save()
+    for restore in (lambda: set_random_state(state, gpus), streams.restore):
+        states = dict.fromkeys(gpus, torch.tensor(0))
+        restore()
+        assert states == expected
+    set_random_state(state, gpus[:1])  # fewer than before
+
+
 @pytest.mark.parametrize(
     ("state", "name"),
     [

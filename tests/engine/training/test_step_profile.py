@@ -128,7 +128,7 @@ def test_advice_is_based_on_recent_steps(job: Make, tmp_path: Path, monkeypatch:
             profile.on_step_end(
                 StepEnd(epoch, number, 0.1, report=number == 3, read_now=False, record=False, last=False)
             )
-    assert len(profiles) == 2
+    assert [each.decoding_s for each in profiles] == [1.5, 3.0]
     assert profiles[1] == RunProfile(
         job=strategy.job, step_s=8.0, parts={"forward": 5.0, "backward": 3.0, "logging": 0.0}, readers=3, decoding_s=3.0, spare_cores=2,
         computing_threads=threads, cpu_wait_fraction=3.0 / 16.0, epochs_before=2,

@@ -99,7 +99,7 @@ class Broken(nn.Module):
         return self.layer(x.flatten(1))
 
     def fail(self):
-        raise ValueError(f"\\n{torch.get_num_threads()} threads")
+        raise ValueError(f"\\n{torch.get_num_threads()} threads, seed {torch.initial_seed()}")
 
 def build_model(num_classes):
     return Broken(num_classes)
@@ -316,12 +316,14 @@ def test_full_disk_does_not_end_training(job: Make, start: Start) -> None:
 
 
 def test_failure_of_model_file_has_its_line(job: Make, start: Start, model_file: Write) -> None:
-    group = start(job(cpu_threads=3, **model_file(BROKEN)))
-    assert group.finish() == [1]
-    (failed,) = group.of(Failed)
-    assert failed.step == 4
-    assert "raised ValueError in line 18 (fail) at step 4: 3 threads" in failed.cause
-    assert "ValueError" in (group.folder / failed.traceback_file).read_text()
+    group = start(job(cpus=2, strategy="ddp", cpu_threads=3, **model_file(BROKEN)))
+    assert group.finish() == [1, 1]
+    failures = group.of(Failed)
+    for failed in failures:
+        assert failed.step == 4
+        assert "raised ValueError in line 18 (fail) at step 4: 3 threads" in failed.cause
+        assert "ValueError" in (group.folder / failed.traceback_file).read_text()
+    assert len({failed.cause.partition("seed")[2] for failed in failures}) == 2, "ranks draw different numbers"
 
 
 def test_failure_names_nondeterministic_operation(job: Make, start: Start, model_file: Write) -> None:

@@ -62,6 +62,21 @@ def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
     assert found.probability[7] == 0
     assert np.delete(found.probability, 7).min() > 0.99
 
+    class Numbered(nn.Module):
+        samples = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            numbers = self.samples + torch.arange(len(inputs))
+            self.samples += len(inputs)
+            return 10.0 * (numbers[:, None, None] % 3 == torch.arange(3)[:, None]).repeat(1, 1, inputs.shape[2])
+
+    model.module = Numbered()
+    found = predict_cloud(model, str(tmp_path / "cloud.ply"), 2)
+    samples, _ = CloudFiles().open(str(tmp_path / "cloud.ply"), model.preprocessing, model.job)
+    for index in range(len(samples)):
+        rows, is_predicted = samples.get_points(index)  # the others are the context of the sample
+        assert set(found.numbers[rows[is_predicted]]) == {index % 3}
+
 
 def test_ply_keeps_everything_but_the_labels(tmp_path: Path) -> None:
     types = [*((axis, ">f4") for axis in "xyz"), ("Class", "u1"), ("scalar_label", ">f4"), ("label", ">i2")]

@@ -6,7 +6,6 @@ import cProfile
 import itertools
 import operator
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -114,6 +113,12 @@ class _Shared(nn.Module):
         return result
 
 
+class _SharedBuffers(_Shared):
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer = nn.BatchNorm1d(4, affine=False)  # type: ignore[assignment]
+
+
 class _Residual(nn.Module):
     """Model in which two tensors are needed at every point except the end."""
 
@@ -180,7 +185,7 @@ class _Tied(nn.Module):
         return functional.linear(torch.tanh(self.layer(x)), self.layer.weight)
 
 
-@pytest.mark.parametrize("model", [_Shared, _Tied])
+@pytest.mark.parametrize("model", [_Shared, _SharedBuffers, _Tied])
 def test_split_divides_parameters(model: type[nn.Module]) -> None:
     with pytest.raises(CannotSplit, match="no position"):
         find_split_points(model())
@@ -307,8 +312,9 @@ def test_stage_recomputes_on_request_and_returns_contiguous_gradients(recompute:
     graph, called = fx.symbolic_trace(_Transposing()), []
     graph.get_submodule("layer").register_forward_hook(lambda *_: called.append(True))
     received = torch.ones(2, 3, requires_grad=True)
-    output = StageModule(graph, nullcontext, recompute=recompute)(received)
-    (gradient,) = torch.autograd.grad(output, received, torch.arange(6.0).view(3, 2))
+    output = StageModule(graph, lambda: torch.autocast("cpu", torch.bfloat16), recompute=recompute)(received)
+    assert output.dtype == torch.bfloat16
+    (gradient,) = torch.autograd.grad(output, received, torch.arange(6.0).view(3, 2).bfloat16())
     assert gradient.is_contiguous()
     assert len(called) == calls
 

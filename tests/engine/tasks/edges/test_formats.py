@@ -25,7 +25,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from engine.tasks.edges import inspection
+from engine.tasks.edges import decoding, inspection
 from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges, thin_lines
 from engine.tasks.edges.formats import FORMAT, EdgeSplit
 from engine.tasks.edges.samples import EdgesOfMasks
@@ -113,7 +113,7 @@ def test_edge_folder_is_recognized_unambiguously(tmp_path: Path) -> None:
     assert "does not hold images with edges" in problem.message
 
 
-def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_edges_of_files_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = np.zeros((2, 4, 6), bool)
     first[1], second[1, :3] = True, True
     save_matlab(tmp_path / "a.mat", [first, second])
@@ -147,6 +147,9 @@ def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
     cells[0, 0] = {"Boundaries": scipy.sparse.csc_matrix(first.astype(np.float64))}
     scipy.io.savemat(tmp_path / "sparse.mat", {"groundTruth": cells})
     assert read_edges(str(tmp_path / "sparse.mat")).layers.tolist() == [first.tolist()]
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 47)
+    with pytest.raises(Unfit, match=r"too large \(4 x 6 pixels\)"):
+        read_edges(str(tmp_path / "A.MAT"))  # of two annotators
 
 
 def test_annotators_are_separate(tmp_path: Path) -> None:
@@ -268,7 +271,8 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
 
 def test_inspection_shows_the_edge_fraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_edged(tmp_path, {"train": 5, "val": 2})
-    Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / "edges/train/004.png")
+    for name in ("train/004", "val/000", "val/001"):
+        Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / f"edges/{name}.png")
     report = inspect_folder(folder)
     train = report.split("train")
     assert train is not None
@@ -276,8 +280,9 @@ def test_inspection_shows_the_edge_fraction(tmp_path: Path, monkeypatch: pytest.
     assert train.shares["edge"] == pytest.approx(
         np.mean([find_border(make_disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8
     )
-    (problem,) = report.problems
+    problem, error = report.problems
     assert "1 of 5 training images have no edges" in problem.message
+    assert (error.message, error.severity) == ("None of the validation images has an edge.", "error")
     assert [example.sample for example in report.examples] == list(range(5))
     with Image.open(BytesIO(report.examples[0].png)) as drawn:
         edges = find_border(make_disc(32, 1)[1])

@@ -229,6 +229,7 @@ def test_bdcn_stages_learn_residual_edges() -> None:
     assert [each.dilation[0] for each in convolutions] == [1] * 10 + [2] * 3
     assert convolutions[2].weight.std().item() == pytest.approx((2 / 9 / 128) ** 0.5, rel=0.05)
     assert not any(each.bias.any() for each in convolutions)  # type: ignore[union-attr]
+    assert model.features(torch.rand(1, 3, 32, 32)).shape == (1, 512, 4, 4), "the last stage doesn't halve the image"
     maps = model(torch.rand(1, 3, 32, 32))
     blocks = list(model.head.blocks)
     biases = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}

@@ -340,6 +340,12 @@ def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> Non
     found = find_kitti_classes(f"{tmp_path}/Sequences/", files, (1,))
     assert found is not None
     assert (found.names, found.values) == (("tree", "wall"), (1, 2))
+    text = (tmp_path / "semantic-kitti.yaml").read_text().replace("tree", "bush")
+    (tmp_path / "Sequences").mkdir()
+    (tmp_path / "Sequences/semantic-kitti.yaml").write_text(text)
+    found = find_kitti_classes(f"{tmp_path}/Sequences/", files, (1,))
+    assert found is not None
+    assert found.names == ("bush", "wall")
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
@@ -376,6 +382,7 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
     colors = np.tile(COLORS, (100, 1))
     for split in ("train", "val"):
         TABLES[name](tmp_path / split / f"a.{ending}", places, colors, classes)
+    (tmp_path / "val/0.xyz").write_text("no numbers\n")
     content = read(tmp_path)
     assert not errors(content.problems)
     split = content.splits["train"]
@@ -655,11 +662,14 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
 def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
     for number in range(3):
         places, classes = make_scene(number, 100)
-        write_table(tmp_path / f"{number}.txt", places, classes, header="x y z label")
+        write_table(tmp_path / f"b{number}.txt", places, classes, header="x y z label")
     (tmp_path / "about.txt").write_text("Scanned in May\n")
     content = read(tmp_path)
     assert len(content.splits[""].files) == 3
     assert "1 of 4 files is no point clouds (about.txt)" in messages(content)
+    for number in range(9):  # more than are opened to recognize the folder
+        (tmp_path / f"a{number}.txt").write_text("Scanned in May\n")
+    assert "10 of 13 files are no point clouds" in messages(read(tmp_path))
 
 
 def write_file_type(folder: Path, ending: str, seed: int) -> Path:

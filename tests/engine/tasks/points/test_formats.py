@@ -23,6 +23,7 @@ from engine.data.inspection.base import EXAMPLE_SIDE
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.data.splits import RecognizedDataset
+from engine.tasks.points import inspection
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
 from engine.tasks.points.drawing import BACKGROUND, create_point_legend, draw_points, encode_points
 from engine.tasks.points.formats import PointSplit
@@ -295,9 +296,11 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     write_table(tmp_path / "val/c.xyz", places, classes, header="x y z label")
     for split in ("train", "val"):
         write_ply(tmp_path / split / "all valid.ply", *make_scene(1, 300)[:1], label=classes)
+    (tmp_path / "train/0.ply").write_bytes(b"ply")
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
     places[2:] = np.nan
     write_ply(tmp_path / "train/a.ply", places, label=classes)
+    (tmp_path / "train/0.ply").unlink()
     with pytest.raises(UnreadableImage, match="nearly all of its points lack valid coordinates"):
         make_blocks(tmp_path, 8).load(0, 0)
     messages = [problem.message for problem in report.problems]
@@ -307,7 +310,7 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     assert "1 point has no valid coordinates and is left out (c.xyz)." in messages
 
 
-def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path) -> None:
+def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, classes = make_scene(0, 40)
     write_ply(tmp_path / "train/a.ply", places, label=classes, red=np.full(40, 9, np.uint8))
     places[:2] = np.nan
@@ -316,13 +319,14 @@ def test_inspection_reports_missing_classes_and_clouds(tmp_path: Path) -> None:
     def inspect_folder() -> DatasetReport:
         return inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
 
+    monkeypatch.setattr(inspection, "DRAWN_POINTS", 20)  # every second one
     report = inspect_folder()
     problem, invalid = report.problems
     assert invalid.message == "2 points have no valid coordinates and are left out (b.ply)."
     assert (problem.severity, report.channels) == ("warning", 4)
     assert [each.color for each in report.legend] == ["#878787", "#800000"]
     assert problem.message.startswith("The validation clouds have no points of class 1;")
-    positions = read_cloud(str(tmp_path / "train/a.ply"), ()).positions
+    positions, classes = read_cloud(str(tmp_path / "train/a.ply"), ()).positions[::2], classes[::2]
     drawn = draw_points(positions, classes, EXAMPLE_SIDE)
     assert [each.png for each in report.examples] == [encode_png(drawn, encode_points(positions, classes))]
     (tmp_path / "val/b.ply").write_bytes(b"ply")

@@ -253,10 +253,12 @@ def test_masks_must_have_two_classes(tmp_path: Path) -> None:
 
 
 def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
-    model = TASK.build_model(linknet(freeze_epochs=100), 2, 3)
+    model = TASK.build_model(linknet(freeze_epochs=100), 2, 5)
     learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
     assert learning == {"roads", "directions"}
+    outputs = [model.get_submodule(f"{branch}.finalconv3").out_channels for branch in ("roads", "directions")]
+    assert outputs == [2, DIRECTIONS + 1]
     before = {name: buffer.clone() for name, buffer in model.named_buffers() if "running_mean" in name}
-    model(torch.rand(2, 3, 64, 64))
+    model(torch.rand(2, 5, 64, 64))
     moved = {name for name, buffer in model.named_buffers() if name in before and not torch.equal(before[name], buffer)}
     assert {name.partition(".")[0] for name in moved} == {"roads", "directions"}

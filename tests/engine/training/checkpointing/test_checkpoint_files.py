@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -72,6 +73,13 @@ def test_read_checkpoint_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(DamagedCheckpoint, match="it contains more than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()
+
+
+def test_read_checkpoint_reports_errors_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(_content(), tmp_path / "last.pt")
+    monkeypatch.setattr(torch, "load", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"):
+        read_checkpoint(tmp_path / "last.pt")
 
 
 def test_write_checkpoint_keeps_the_previous_file(tmp_path: Path) -> None:

@@ -130,6 +130,10 @@ def test_newest_intact_checkpoint_replaces_a_damaged_one(resume: Callable[..., C
         return str(refused.value)
 
     assert "epoch-3-step-18.pt is not a checkpoint, or is damaged" in refuse("epoch-3-step-18.pt")
+    write_checkpoint({"weight": torch.ones(1)}, tmp_path / "plain.pt")
+    assert "plain.pt contains only weights" in refuse("plain.pt")
+    write_checkpoint({"weight": torch.ones(1), "epoch": 3}, tmp_path / "other.pt")
+    assert "other.pt is not a Footplate checkpoint" in refuse("other.pt")
     (tmp_path / "folder").mkdir()
     assert "folder can't be read: Is a directory." in refuse("folder")
     for epoch in (1, 2):
@@ -146,7 +150,13 @@ class _CollectivesWithOtherFile(Collectives):
 
 
 @pytest.mark.parametrize(
-    ("changes", "collectives"), [({}, _CollectivesWithOtherFile()), ({"model": {"weight": torch.ones(3, 2)}}, None)]
+    ("changes", "collectives"),
+    [
+        ({}, _CollectivesWithOtherFile()),
+        ({"model": {"weight": torch.ones(3, 2)}}, None),
+        ({"classes": ("b", "a")}, None),
+        ({"job": {"optimizer": "other"}}, None),
+    ],
 )
 def test_unsuitable_checkpoint_is_refused(
     resume: Callable[..., Checkpoint], changes: dict[str, Any], collectives: Collectives | None
