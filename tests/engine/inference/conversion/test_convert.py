@@ -357,10 +357,13 @@ def test_failed_quantization_is_a_warning(
     for name, replacement in (("OnnxSession", Session), ("write_onnx", write_onnx), ("write_int8", quantize)):
         monkeypatch.setattr(onnx_file, name, replacement)
     monkeypatch.setattr(comparison, "measure_latencies", lambda *_: (1.5, 4.5))
+    metrics = comparison.ComparedMetrics(torch={"top1": 0.75}, file={"top1": 0.5}, samples=7)
+    monkeypatch.setattr(comparison, "compare_metrics", lambda *_: metrics)
     result = convert_run(of, tmp_path / "out", "onnx", int8=True, preprocessing=False)
     assert [(each.message, each.severity) for each in result.problems] == [(problem.message, "warning")]
     (compared,) = result.compared
     assert (compared.name, compared.milliseconds, compared.torch_milliseconds) == ("model.onnx", 1.5, 4.5)
+    assert (compared.measures, compared.torch_measures, compared.samples) == ({"top1": 0.5}, {"top1": 0.75}, 7)
     assert sorted(os.listdir(tmp_path / "out")) == sorted([CONVERTED_FILE, "README.md", "model.onnx", "predict.py"])
     assert not any("int8" in each.command for each in result.next_commands)
     assert abs(time.time() - result.created_at) < 600

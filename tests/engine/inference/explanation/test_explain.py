@@ -125,16 +125,19 @@ def test_explanation_of_every_task(
     assert bool(boxed_count) == (objects is not None)
     if objects is None:
         return
-    drawn_boxes: list[tuple[float, ...]] = []
+    drawn_boxes: list[tuple[Any, ...]] = []
 
-    def draw(image: np.ndarray, boxes: np.ndarray, **_: object) -> np.ndarray:
-        drawn_boxes.append(tuple(boxes[0]))
+    def draw(image: np.ndarray, boxes: np.ndarray, *, labels: list[str], **_: object) -> np.ndarray:
+        drawn_boxes.append((*boxes[0], *labels))
         return image
 
     monkeypatch.setattr(explain_module, "MAX_DRAWN_SIDE", max(size) // 2)
     monkeypatch.setattr(explain_module, "draw_boxes", draw)
     (explained_image,) = explain_paths(of, tmp_path / "reduced", image).images
-    assert drawn_boxes == [pytest.approx(np.array(each.box) / 2, abs=0.1) for each in explained_image.maps]
+    assert drawn_boxes == [
+        (*(pytest.approx(edge / 2, abs=0.1) for edge in each.box or ()), f"{each.class_name} {each.score:.0%}")
+        for each in explained_image.maps
+    ]
 
 
 @pytest.mark.long
@@ -347,6 +350,7 @@ def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], TrainedR
         found = decode_explanation(explain(replace(request, devices=devices), progress.append).read_bytes())
         assert [bool(image.maps) for image in found.images] == [False, True, True]
         assert progress[-1].fraction == 1.0
+        assert any(0 < each.fraction < 1 for each in progress)
     refused = footplate("explain", str(of.run.path), str(folder / name), "--out", str(tmp_path / "other"))
     assert refused.code == BAD_REQUEST
     assert "UTF-8" in refused.err
