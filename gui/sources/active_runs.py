@@ -81,8 +81,7 @@ def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
         is_over = has_ended(folder)
         left_s = _estimate_left_s(folder) if run_id in training and not is_over else None
         runs[run_id] = QueuedRun(title_of(folder), left_s, is_over)
-    # A run with several CPU workers holds the CPU, or waits for it, several times.
-    return {device: tuple(runs[run_id] for run_id in dict.fromkeys(run_ids)) for device, run_ids in queues.items()}
+    return {device: tuple(runs[run_id] for run_id in run_ids) for device, run_ids in queues.items()}
 
 
 def _estimate_left_s(run: RunFolder) -> float | None:

@@ -123,9 +123,9 @@ class RunFollower(QObject):
     def _on_exit(self) -> None:
         """Report why the process that mirrors the run has ended."""
         process, self._process = self._process, None
-        if process is not None:
-            process.deleteLater()
-            self.failed.emit(self._problem or tr("Following the run has ended unexpectedly. Open it again."))
+        assert process is not None  # `close` disconnects the signal
+        process.deleteLater()
+        self.failed.emit(self._problem or tr("Following the run has ended unexpectedly. Open it again."))
 
 
 class FileFetch(JsonLinesProcess):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -14,8 +15,11 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
+from gui.sources.trash import Trashed
+from gui.widgets.trash_bar import TrashBar
 from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column, select_runs
 from tests.gui.sources.written_runs import job, write_run
+from tests.support.widgets import ShowWidget
 
 
 def request_deletion(page: RunsPage, qtbot: QtBot) -> str:
@@ -137,3 +141,20 @@ def test_deleting_bar_deletes_from_interrupted_banner(page: RunsPage, refresh: R
     confirm_deletion(page, qtbot)
     assert not page.interrupted.isVisible()
     assert not run.path.exists()
+
+
+def test_trash_bar_is_free_again_after_a_failure(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    bar, gate, called = show_widget(TrashBar("Deleting")), threading.Event(), list[int]()
+
+    def fail(number: int) -> Trashed:
+        called.append(number)
+        gate.wait()
+        raise PermissionError(13, "Permission denied")
+
+    bar.start("1 run", fail, [1])
+    bar.start("2 runs", fail, [2, 3])  # is ignored
+    assert bar.text() == "Moving 1 run to the trash…"
+    with qtbot.captureExceptions() as raised:
+        gate.set()
+        qtbot.waitUntil(lambda: bar.text() == "Couldn't finish: Permission denied")
+    assert (called, [kind for kind, *_ in raised], bar.is_busy) == ([1], [PermissionError], False)

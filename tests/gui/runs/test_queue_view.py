@@ -287,6 +287,13 @@ def test_queue_failed_removal_keeps_bar_of_another_run(
         queue_page.queue.buttons["remove"].click()
     assert message.args == ["Couldn't change the queue: one has not ended"]
     assert not queue_page.queue.removal.isVisible()
+    removed = hold_calls(queue_view, "take_out", lambda folder: folder != first)
+    choose(queue_page, 1)
+    queue_page.queue.buttons["remove"].click()
+    queue_page.queue.removal.no.click()
+    with qtbot.waitSignal(queue_page.queue.changed):
+        removed.set()
+    assert not queue_page.queue.removal.isVisible()
 
 
 def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:

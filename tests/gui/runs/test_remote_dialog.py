@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -70,10 +72,11 @@ def test_repeated_requests_list_each_run_once(
 def test_dialog_ignores_answers_of_other_hosts(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = write_run(8).summary()
+    run, gate = write_run(8).summary(), threading.Event()
 
     def list_remote_runs(name: str) -> list[RunSummary]:
         if name == "broken":
+            gate.wait()
             raise QueryFailed(f"{name} does not respond.")
         return [run] if name == "tower" else []
 
@@ -95,7 +98,11 @@ def test_dialog_ignores_answers_of_other_hosts(
         assert dialog.state.text() == f"Asking {name}…"
         for other in ("tower", "broken", name):
             dialog.host.setCurrentText(other)
+        if name != "broken":  # whose error arrives late
+            qtbot.waitUntil(lambda state=state: dialog.state.text() == state)
+        gate.set()
         qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+        gate.clear()
         assert dialog.state.text() == state
         assert dialog.state.objectName() == ("warning" if name == "broken" else "muted")
         assert dialog.list.topLevelItemCount() == dialog.open_button.isEnabled() == (name == "tower")

@@ -141,7 +141,10 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
     assert page.details.notes.wordWrapMode() == QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere
     select_runs(page, second)
     page.details.notes.setPlainText("of the second, changed")
+    written: list[str] = []
+    page.notes_writer.written.connect(lambda run: written.append(run.notes))
     page.close_work()
+    assert written == ["of the second, changed"]
     assert read_notes(first.path).text.startswith("of the first, ")
     assert read_notes(second.path).text == "of the second, changed"
 

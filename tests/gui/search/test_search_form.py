@@ -313,10 +313,13 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
 def test_space_file_has_all_values_of_a_search() -> None:
     given = {"sampler": "random", "pruner": "median", "confirm": 2, "seed": 7, "best_epochs": 90}
     given |= {"devices": ("cpu", "cpu"), "devices_per_trial": 2, "keep_checkpoints": True}
-    search = make_search_config("mine", goals=2, budget=Budget(trials=9, hours=1.5, epochs=70), **given)
+    space = {"batch_size": Range(low=4, high=64, log=True, step=1), "clip_norm": Choices(values=(None, 0.1))}
+    budget = Budget(trials=9, hours=1.5, epochs=70)
+    search = make_search_config("mine", goals=2, budget=budget, space=space, **given)
     limits = {"name": "mine", "goals": ["top1", "seconds"], "trials": 9, "hours": 1.5, "total_epochs": 70}
     values = make_values(search)
-    assert values.pop("space").keys() == search.space.keys()
+    ranges = {"batch_size": {"low": 4, "high": 64, "log": True, "step": 1}, "clip_norm": ["none", 0.1]}
+    assert values.pop("space") == ranges
     assert values == given | limits | {"devices": ["cpu", "cpu"]}
 
 

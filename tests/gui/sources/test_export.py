@@ -70,6 +70,8 @@ def test_export_csv_quotes_names(history: DeviceHistory, tmp_path: Path) -> None
     history.titles[CPU] = 'CPU, "big"'
     rows = read(write_csv(tmp_path / "a.csv", copy_excerpt(history, [CPU], EXPECTED, START, START)))
     assert [row["name"] for row in rows] == ['CPU, "big"']
+    lines = (tmp_path / "a.csv").read_bytes()
+    assert lines.count(b"\r") == lines.count(b"\r\n") == lines.count(b"\n") == 2
 
 
 @pytest.mark.parametrize(

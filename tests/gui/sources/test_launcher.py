@@ -281,11 +281,12 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert job.data.dataset == str(tmp_path / "images")
     assert job.model.name == str(tmp_path / "home" / "net.py")
     assert job.model.weights_file == str(tmp_path / "net.pt")
-    assert with_absolute_paths(Job.from_fields(dataset="images")).model.name == Job().model.name
+    of_library = with_absolute_paths(Job.from_fields(dataset="images", weights_file="net.pt")).model
+    assert (of_library.name, of_library.weights_file) == (Job().model.name, str(tmp_path / "net.pt"))
     assert with_absolute_paths(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(
         tmp_path / "run/last.pt"
     )
-    unset = with_absolute_paths(Job())
+    unset = with_absolute_paths(Job.from_fields(model="net.py"))
     assert (unset.checkpoints.resume_from, unset.model.weights_file) == ("", "")
 
 

@@ -12,8 +12,10 @@ from PySide6.QtCore import QCoreApplication, QProcess
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, AnyEvent, LogLine
+from engine.contract.messages import Done, Progress, Refused
+from engine.contract.problems import Problem
 from engine.system import paths
-from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.sources.json_lines import Answer, JsonLinesProcess, find_answer
 from gui.sources.run_reader import LogReader
 from tests.gui.sources.written_runs import write_run
 
@@ -61,6 +63,12 @@ def test_process_reports_refusal(child: Callable[[str], JsonLinesProcess], qtbot
     with qtbot.waitSignal(process.refused) as refused:
         process.run()
     assert refused.args == [3]
+
+
+def test_answers_are_results_or_refusals() -> None:
+    problem = Problem("epochs", "Too few.")
+    messages = (Progress(0.5, "Counting"), Done(answer=3), Refused(problems=(problem,)))
+    assert [find_answer(each) for each in messages] == [None, Answer(3), Answer((problem,), refused=True)]
 
 
 def test_restart_and_cancel_give_no_answer(child: Callable[[str], JsonLinesProcess], qtbot: QtBot) -> None:

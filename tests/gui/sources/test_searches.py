@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from msgspec import structs
 from pytestqt.qtbot import QtBot
 
+from engine.contract.job import Field
 from engine.contract.search import Choices, Dimension, DriverFile, Goal, Range, TrialRow
 from engine.runs.folder import process_start
 from engine.runs.searches import SearchFolder
@@ -116,7 +118,7 @@ def test_format_goal_value_has_units(goal: Goal, value: float | None, text: str)
     assert format_goal_value(goal, value) == text
 
 
-def test_format_field_value_has_titles_and_empty_values() -> None:
+def test_format_field_value_has_titles_and_empty_values(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
         "momentum": 0.0, "nesterov": False, "ema": True, "milestones": (30, 60), "model": "resnet50", "clip_norm": None,
         "strategy": "ddp", "optimizer": "sgd", "learning_rate": 0.012345, "seed": 7, "pretrained": "",
@@ -124,7 +126,11 @@ def test_format_field_value_has_titles_and_empty_values() -> None:
     assert [format_field_value(*each) for each in values.items()] == [
         "0", "off", "on", "30, 60", "ResNet-50", "none", strategy_title("ddp"), "SGD", "0.0123", "7", "none",
     ]  # fmt: skip
-    assert [field_label(name) for name in ("momentum", "new", "options.new")] == ["Momentum", "new", "new"]
+    swarm = Field("swarm", "Swarm size", "Number of particles", "main", "int", 3)
+    catalogue = SimpleNamespace(options=lambda: [("My task", swarm)])
+    monkeypatch.setattr("gui.sources.searches.load_catalogue", lambda: catalogue)
+    names = ("momentum", "new", "options.new", "options.swarm")
+    assert [field_label(name) for name in names] == ["Momentum", "new", "new", "Swarm size"]
 
 
 def test_searches_follow_their_files_until_closed(qtbot: QtBot) -> None:
@@ -163,6 +169,9 @@ def test_searches_follow_their_files_until_closed(qtbot: QtBot) -> None:
     assert read() == [("b", 3)], "its last state stays"
     folders[1].save_state(make_state(4))
     assert read() == [("b", 4)]
+    changed_ns = state_file.stat().st_mtime_ns
+    os.utime(state_file, ns=(changed_ns, changed_ns + 1))
+    assert read() == [("b", 4)], "it may have changed twice within a second"
     folders[1].save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
     assert (read(), listed[-1][0].status) == ([("b", 4)], "running")
     (folders[1].path / "search.json").write_text("{")

@@ -105,6 +105,9 @@ def test_page_ignores_unrelated_problems(measured: SplitPointsPage) -> None:
 def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
     page.child.done.emit(make_split())
+    page.back.setFocus()
+    page.focusNextChild()
+    assert page.focusWidget() is page.view.diagram.handles[0]
     assert page.title.text() == "Split points of MNIST CNN"
     assert page.subtitle.text() == "Pipeline, 2 stages on 2 devices · GPipe, 8 microbatches of 4 images"
     page.set_job(JOB.with_fields(batch_size=64))

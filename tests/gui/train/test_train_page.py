@@ -51,9 +51,11 @@ def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
     assert texts(tabs)[2] == "… ended"
     tabs.show_runs(read(working, ended), None)
     assert texts(tabs)[2] == "✔ ended"
+    assert tabs.tabButton(2, RunTabs.ButtonPosition.RightSide) is not None
     assert tabs.current_run.run is ended
     tabs.show_status(ended, RunStatus(label="Running", text="Running", fraction=0.32))
     assert texts(tabs)[2] == "▶ 32% · ended"
+    assert tabs.tabButton(2, RunTabs.ButtonPosition.RightSide) is None
     assert tabs.accessibleTabName(2) == "ended, Running, 32%"
     tabs.show_runs(read(working, ended), ended)
     assert texts(tabs)[2] == "▶ 32% · ended", "the state of the followed run is newer than the list"
@@ -180,8 +182,13 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     second.show_form()
     second.close()
     third = open_window()
+    assert not third.train.welcome.isVisible()
     qtbot.waitUntil(lambda: third.workspace.runs.model.rowCount() == 2)
     assert third.form.isVisible()
+    third.form.focus_field("epochs")
+    focused = third.focusWidget()
+    third.train.show_job()
+    assert third.focusWidget() is focused
     third.close()
     working = supervise_here(write_run(20, None, name="working"))
     fourth = open_window()

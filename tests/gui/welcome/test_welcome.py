@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
@@ -43,6 +43,8 @@ def texts(page: WelcomePage) -> dict[str, str]:
 
 def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget, qtbot: QtBot) -> None:
     page = show_widget(WelcomePage())
+    tops = {label.text(): label.mapTo(page, QPoint()).y() for label in page.findChildren(QLabel)}
+    assert tops["This machine"] < tops["Checking this machine…"]
     machine = snapshot(gpu(0), gpu(1))
     page.set_machine(machine)
     qtbot.waitUntil(lambda: "Disk" in texts(page))

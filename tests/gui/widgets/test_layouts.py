@@ -7,7 +7,7 @@ import math
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QTableView, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.problems import Choice, Problem
@@ -27,6 +27,7 @@ from gui.widgets.column_model import (
 from gui.widgets.labels import ElidedLabel, ProblemLabel, RichLabel, Span, WrappingLabel
 from gui.widgets.layouts import FlowLayout, FrontStack, PageScroll, create_tab_bar, lay_out_page, resize_with_text, vbox
 from gui.widgets.row_model import Column
+from gui.widgets.tab_order import move_focus
 from tests.support.painted import describe_painting
 from tests.support.widgets import ShowWidget, request_tool_tip
 
@@ -100,6 +101,21 @@ def test_page_scroll_fits_its_current_page(show_widget: ShowWidget) -> None:
         assert pages.minimumSizeHint() == pages.currentWidget().minimumSizeHint()
         sizes.append(pages.size())
     assert sizes == [QSize(view.width() - bar, 300), QSize(400, view.height() - bar), view]
+
+
+def test_focus_scrolls_every_area_around_a_widget(show_widget: ShowWidget) -> None:
+    page, button = QWidget(), QPushButton("Far")
+    inner: QWidget = button
+    for _ in range(2):
+        content, area = QWidget(), QScrollArea()
+        content.setLayout(vbox(Block(50, 400), inner))
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setWidget(content)
+        inner = area
+    page.setLayout(vbox(inner))
+    show_widget(page, 200, 300)
+    assert move_focus(page, [page], forward=True)
+    assert (page.focusWidget(), button.visibleRegion().boundingRect()) == (button, button.rect())
 
 
 def test_problem_label_offers_each_remedy(styled: QApplication, qtbot: QtBot) -> None:

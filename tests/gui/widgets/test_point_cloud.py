@@ -80,7 +80,7 @@ def drag(widget: QWidget, start: QPoint, end: QPoint) -> None:
     QTest.mouseRelease(widget, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, end)
 
 
-def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
+def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     zoom = Zoom()
     panes = [ImagePane(name, zoom) for name in ("Truth", "Prediction")]
     for pane in panes:
@@ -97,6 +97,11 @@ def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
     assert panes[0].accessibleDescription() == "trees. Turned by 30°, tilted by 30°"
     QTest.keyClick(panes[1], Qt.Key.Key_0)
     assert [pane.grab().toImage() for pane in panes] == before
+    panes[0].show_image("It is missing.", "trees")
+    assert (panes[0].image_rect().isEmpty(), panes[0].accessibleDescription()) == (True, "It is missing.")
+    monkeypatch.setattr(panes[1], "devicePixelRatioF", lambda: 2.0)  # as on a screen with a high resolution
+    zoom.reset()
+    assert panes[1].mime_data().imageData().width() == 2 * (200 - 4)  # the pane without its frame
 
 
 def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QLineEdit, QSpinBox, QToolButton, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit, QSpinBox, QToolButton, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.style import icons, theme
@@ -43,6 +43,17 @@ def test_fields_are_as_high_as_their_buttons(show_widget: ShowWidget, text_perce
     kinds = (QLineEdit, QSpinBox, ComboBox, QToolButton)
     heights = {each.sizeHint().height() for each in page.children() if isinstance(each, kinds)}
     assert len(heights) == 1
+
+
+def test_note_of_a_stacked_field_does_not_move_editors(show_widget: ShowWidget) -> None:
+    page, lines = QWidget(), (QLineEdit(), QLineEdit())
+    fields = [LabeledField("Rate", line, stacked=True) for line in lines]
+    page.setLayout(hbox(*fields))
+    show_widget(page)
+    fields[1].set_note("It is scaled by the number of devices.")
+    QApplication.processEvents()
+    assert lines[0].y() == lines[1].y()
+    assert lines[1].geometry().bottom() < fields[1].note.y()
 
 
 def test_home_and_end_go_to_the_first_and_last_row(show_widget: ShowWidget, qtbot: QtBot) -> None:
@@ -90,9 +101,15 @@ def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: 
     show_widget(page, 100, 40)
     label.resize(60, 20)
     assert list(find_clipped_texts(page)) == []
-    request_tool_tip(label, QPoint(5, 5))
-    assert QToolTip.text() == LONG
-    QToolTip.hideText()
+    drawn = label.grab().toImage()
+    label.setText(f"{LONG[:20]} with another end")
+    assert label.grab().toImage() == drawn, "the start is visible"
+    label.setText(LONG)
+    for parent_tip, shown in ((f"{LONG}: help", f"{LONG}: help"), ("Another text", LONG), ("", LONG)):
+        page.setToolTip(parent_tip)
+        request_tool_tip(label, QPoint(5, 5))
+        assert QToolTip.text() == shown
+        QToolTip.hideText()
     label.setToolTip("Something else")
     (fault,) = find_clipped_texts(page)
     assert "tool tip" in fault

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPointF, Qt
+from PySide6.QtCore import QPointF, QPropertyAnimation, Qt
 from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPushButton, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
@@ -28,6 +28,7 @@ from gui.widgets.editors import (
     TextEditor,
     fill_combo_box,
 )
+from gui.widgets.flash import Flash
 from gui.widgets.labels import WrappingLabel, insert_break_points
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
@@ -170,6 +171,15 @@ def test_question_bar_escape_presses_no(styled: QApplication, qtbot: QtBot) -> N
         qtbot.keyClick(question, Qt.Key.Key_Escape)
 
 
+def test_flash_lets_clicks_through_until_it_has_faded(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    button = show_widget(QPushButton("Go"), 80, 30)
+    flash = Flash(button)
+    button.resize(200, 40)
+    assert (flash.geometry(), button.childAt(100, 20)) == (button.rect(), None)
+    with qtbot.waitSignal(flash.destroyed):
+        flash.findChild(QPropertyAnimation).setCurrentTime(10_000)
+
+
 NAME = "train/0123456789abcdef0123456789abcdef/masks/aachen_000001_000019_gtFine_labelIds.png"
 
 
@@ -238,6 +248,8 @@ def test_legend_shows_all_entries(legend: Legend) -> None:
     image = legend.grab().toImage()
     pixels = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
     assert QColor("#ff00ff").name() in pixels
+    width = sum(SWATCH + 6 + legend.fontMetrics().horizontalAdvance(entry.name) for entry in FEW) + 16
+    assert legend.heightForWidth(width) < legend.heightForWidth(width - 1)
     legend.show_legend(FEW, [0, 1])
     assert legend.grab().toImage() != image  # absent entries are muted
     legend.resize(60, 60)

@@ -374,7 +374,10 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, run: RunFolder, q
     )
     assert view.pages.activity.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
     assert view.pages.progress.value() == 50
-    view.pages.child.progress.emit(Progress(fraction=0.6, what="Evaluating", warnings=tuple("abcdefg")))
+    view.pages.child.progress.emit(
+        Progress(fraction=0.6, what="Evaluating", seconds_left=0.0, warnings=tuple("abcdefg"))
+    )
+    assert view.pages.activity.text() == "Evaluating, 0 s left"
     view.pages.child.progress.emit(Progress(fraction=0.7, what="Evaluating"))
     assert join_visible_texts(view.pages.warnings).split() == list("cdefg")
     assert view.pages.activity.text() == "Evaluating…"

@@ -100,6 +100,12 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     view.show_data(measured, NAMES)
     assert view.headline("schedule") == "Bubble 33% measured, 11% in theory (1F1B, 2 microbatches), step 40"
     assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
+    replicas = data(make_trace(), make_step_times())
+    assert replicas.started is not None
+    replicas.started.job = replicas.started.job.with_fields(devices=UUIDS[:4])
+    view.show_data(replicas, {device: f"GPU {number}" for number, device in enumerate(UUIDS)})
+    for diagram in (view.schedule, view.ranks):
+        assert "Rank 1 · GPU 1" in diagram.accessibleDescription()
     view.reset()
     assert view.isHidden()
     view.show_data(data(make_plan(model_split=make_split(("of another version",), DEVICES))), NAMES)
@@ -217,6 +223,18 @@ def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
         fresh = show_widget(ScheduleDiagram(), diagram.width(), diagram.height())
         fresh.show_trace(reordered, DEVICES, titles)
         assert diagram.grab().toImage() == fresh.grab().toImage() != before
+
+
+def test_schedule_is_sharp_on_a_screen_with_a_high_resolution(
+    diagram: ScheduleDiagram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagram, "devicePixelRatioF", lambda: 2.0)
+    diagram.recolor()
+    drawn = QImage(diagram.size() * 2, QImage.Format.Format_RGB32)
+    drawn.setDevicePixelRatio(2.0)
+    diagram.render(drawn)
+    legend = range(drawn.height() - 2 * schedule.LEGEND_HEIGHT, drawn.height())
+    assert any(drawn.pixel(x, y) != drawn.pixel(x + 1, y) for y in legend for x in range(0, drawn.width(), 2))
 
 
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
@@ -339,6 +357,8 @@ def test_page_shows_strategy_between_curves_and_log(
     assert heights == sorted(heights)
     assert "Rank 1 · GPU 0" in page.strategy.schedule.accessibleDescription()
     page.resize(1000, 2600)
+    QApplication.processEvents()
+    log_height = page.log.height()
     show(make_run(make_trace()))  # without a split, the strategy needs less height
 
     def find_gap() -> int:
@@ -346,6 +366,7 @@ def test_page_shows_strategy_between_curves_and_log(
         return page.log.mapTo(page, QPoint()).y() - bottom.y()
 
     qtbot.waitUntil(lambda: find_gap() < 20)
+    assert page.log.height() == pytest.approx(log_height, abs=2)
 
 
 @pytest.mark.parametrize("is_other", [False, True], ids=["another execution", "another run"])

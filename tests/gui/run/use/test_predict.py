@@ -128,6 +128,7 @@ def test_predict_result_shows_the_drawing_of_each_row(
     ]
     assert [result.list.item(row).toolTip() for row in range(3)] == [row.path for row in predicted.rows]
     assert result.list.currentRow() == 0
+    assert result.list.width() < result.image.width()
     for row, color in enumerate(("#ff0000", "#00ff00", "#0000ff")):
         result.list.setCurrentRow(row)
         assert result.caption.text() == f"text {row}"

@@ -85,7 +85,7 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
             path=request.paths[0], text=f"what {request.paths[0]} shows", overlay=str(tmp_path / "over.png")
         )
         skipped = SkippedFile("trees/third.png", "It is empty")
-        rows, skips = ((), (skipped,)) if path.name == "2" else ((row,), ())
+        rows, skips = ((), (skipped,)) if path.name == "3" else ((row,), ())
         return Predicted(
             run=request.run, checkpoint=request.checkpoint, sha256="", task="classification", classes=LABELS, request=request,
             samples=1, predicted=1, seconds=1.0, rows=rows, skipped=skips, finished_at=0.0,
@@ -93,24 +93,30 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
 
     monkeypatch.setattr(live_prediction, "read_predicted", read_late)
     saved = CheckpointSaved(kind="best", path="checkpoints/best.pt", epoch=3, step=30, bytes=1, seconds=0.0)
+    later = msgspec.structs.replace(saved, kind="last", step=40)
     for number, image in enumerate(("first.png", "second.png")):
         live.show_image(run, image, make_run_data([saved]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(live.child), "running", property(lambda _child: True))
+            live.show_data(run, make_run_data([saved, later]))
         live.child.done.emit(str(number))
     qtbot.waitUntil(lambda: live.history.count() == 1)
     release.set()
     qtbot.waitUntil(lambda: not live.findChildren(Background))
-    assert [request.paths for request in requests] == [("first.png",), ("second.png",)]
+    assert [(*request.paths, request.checkpoint) for request in requests] == [
+        ("first.png", "best"), ("second.png", "best"), ("second.png", "last")
+    ]  # fmt: skip
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 30: what second.png shows"]
     assert live.state.text() == "Predicted by the newest checkpoint"
     assert live.image.accessibleDescription() == "what second.png shows"
     assert not live.image.image_rect().isEmpty()
     live.show_image(run, "third.png", make_run_data([saved]))
-    live.child.done.emit("2")
+    live.child.done.emit("3")
     qtbot.waitUntil(lambda: live.failure.text() == "third.png: It is empty.")
     assert (live.state.text(), live.history.count()) == ("", 0)
-    assert Path(requests[2].out).parent.exists()
+    assert Path(requests[3].out).parent.exists()
     live.show_data(RunFolder(tmp_path / "other"), make_run_data([saved]))
-    assert (live.isHidden(), Path(requests[2].out).parent.exists()) == (True, False)
+    assert (live.isHidden(), Path(requests[3].out).parent.exists()) == (True, False)
 
 
 @pytest.mark.long
@@ -211,6 +217,7 @@ def test_form_has_the_focus_after_a_refusal(view: UseView) -> None:
         (CONVERT, view.convert, view.convert_form.checkpoint),
     ):
         view.tabs.setCurrentIndex(tab)
+        assert view.stack.currentWidget() is pages
         view.setFocus()
         view.clearFocus()
         pages.show_failure(Problem("out", "The disk is full."))
