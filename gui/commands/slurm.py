@@ -155,7 +155,7 @@ class SlurmDialog(QDialog):
         """Save the options, and submit the job with the edited script on a worker thread."""
         job, options, script = self._get_job(), self.options(), self.script.toPlainText()
         if job is None:
-            self._show_problems([Problem("", tr("The form has errors."), tr("Fix them first."))])
+            self._on_submitted([Problem("", tr("The form has errors."), tr("Fix them first."))])
             return
         self._settings.set(_KEY, msgspec.json.encode(options).decode())
         self._submitting = in_background(

@@ -37,10 +37,10 @@ class RatePlot(ThemedPlot):
     """Plot of the losses in a `RateFound`. A click or the arrow keys move the line at the selected rate.
 
     Signals:
-        chosen(float): the user has selected this rate.
+        chosen(): the user has selected a rate.
     """
 
-    chosen = Signal(float)
+    chosen = Signal()
 
     def __init__(self) -> None:
         super().__init__(tr("Loss over the learning rate"))
@@ -68,7 +68,7 @@ class RatePlot(ThemedPlot):
         points = self._found.points
         self.rate = min(max(rate, points[0].rate), points[-1].rate)
         self.recolor()
-        self.chosen.emit(self.rate)
+        self.chosen.emit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = {Qt.Key.Key_Left: -STEP, Qt.Key.Key_Right: STEP}.get(Qt.Key(event.key()))
@@ -117,7 +117,7 @@ class RatePage(FinderPage):
     def create_results(self) -> QWidget:
         """Create the page for the result: reason or problem, plot, legend and a button per suggestion."""
         self.plot = RatePlot()
-        self.plot.chosen.connect(lambda _rate: self.show_choice())
+        self.plot.chosen.connect(self.show_choice)
         self.why = QLabel(wordWrap=True)
         self.no_result = ProblemLabel()
         self.legend = muted_label(

@@ -120,12 +120,11 @@ class GraphsView(QWidget):
         theme.scale_with_text(plot.setMinimumHeight, MIN_HEIGHT)
         plot.set_empty_text(tr("Waiting for the first reading"))
         self._list.insertWidget(_sort_for_display(self.plots).index(plot), plot, 1)
-        self._titles = ()  # the new graph has no lines yet
 
     def _update_plot(self, quantity: str, *, must_recreate_lines: bool) -> None:
         """Show the readings of a quantity and, for temperatures, the limits of the GPUs.
 
-        If `must_recreate_lines` is True, because devices or graphs have changed, all lines are removed first.
+        If `must_recreate_lines` is True, because devices may have changed, all lines are removed first.
         """
         plot = self.plots[quantity]
         if must_recreate_lines:
@@ -144,7 +143,7 @@ class GraphsView(QWidget):
         self._settings.set(_SETTING, ",".join(self.chosen) or _NONE)
         if quantity in self.plots:
             self.plots[quantity].setVisible(on)
-        self._titles = ()  # a new graph has no lines yet
+        self._titles = ()  # a graph that was hidden may have lines of earlier devices
         self.chosen_changed.emit()
         self.refresh()
 

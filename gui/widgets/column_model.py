@@ -142,10 +142,11 @@ def create_text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     return table
 
 
-def apply_table_style(table: QTableView, leading: int = 12, padding: int = PAD) -> None:
+def apply_table_style(table: QTableView, leading: int = 12, padding: int = PAD, lines: int = 1) -> None:
     """Apply the window's table style.
 
-    `leading` is the space in pixels above and below the text of a cell, `padding` the space at its sides.
+    `leading` is the space in pixels above and below the text of a cell, `padding` the space at its sides, and `lines`
+    the number of lines of text in a row.
     """
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -156,21 +157,22 @@ def apply_table_style(table: QTableView, leading: int = 12, padding: int = PAD) 
     table.setWordWrap(False)
     table.setStyleSheet(f"QTableView::item {{ padding: 0 {padding - _TEXT_MARGIN}px; }}")
     table.verticalHeader().hide()
-    _RowHeight(table, leading)
+    _RowHeight(table, leading, lines)
     table.horizontalHeader().setHighlightSections(False)
 
 
 class _RowHeight(QObject):
-    """Child object of a table that keeps its rows as high as a line of text plus `leading` pixels."""
+    """Child object of a table that keeps its rows as high as `lines` of text plus `leading` pixels."""
 
-    def __init__(self, table: QTableView, leading: int) -> None:
+    def __init__(self, table: QTableView, leading: int, lines: int) -> None:
         super().__init__(table)
-        self._table, self._leading = table, leading
+        self._table, self._leading, self._lines = table, leading, lines
         theme.notifier.changed.connect(self._fit)
         self._fit()
 
     def _fit(self) -> None:
-        self._table.verticalHeader().setDefaultSectionSize(self._table.fontMetrics().height() + self._leading)
+        height = self._lines * self._table.fontMetrics().height() + self._leading
+        self._table.verticalHeader().setDefaultSectionSize(height)
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)

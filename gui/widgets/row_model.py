@@ -173,14 +173,14 @@ class RowTable(RowView):
 
     opened = Signal(QModelIndex)
 
-    def __init__(self, model: RowModel[Any], name: str, *, leading: int = 12) -> None:
-        """Create a table with an accessible name. For `leading`, see `apply_table_style`."""
+    def __init__(self, model: RowModel[Any], name: str, *, leading: int = 12, lines: int = 1) -> None:
+        """Create a table with an accessible name. For `leading` and `lines`, see `apply_table_style`."""
         super().__init__()
         self._fits_content = False  # True if the columns fit their contents, see `fit`
         self._was_shown = False
         self.setAccessibleName(name)
         self.setModel(model)
-        apply_table_style(self, leading)
+        apply_table_style(self, leading, lines=lines)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         header = self.horizontalHeader()
         header.setResizeContentsPrecision(_ROWS_MEASURED)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QStyleOptionViewItem
 
@@ -155,13 +155,12 @@ class CompactView(RowTable):
 
     def __init__(self) -> None:
         self.gpus = CompactModel()
-        super().__init__(self.gpus, tr("GPUs"))
+        super().__init__(self.gpus, tr("GPUs"), leading=_LEADING, lines=2)
         self.setItemDelegate(_RowDelegate(self))
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFrameShape(CompactView.Shape.NoFrame)
         self.horizontalHeader().setStretchLastSection(True)
-        self._fit_rows()
 
     def show_gpus(self, gpus: Sequence[WatchedGpu]) -> None:
         """Show `gpus` in this order."""
@@ -171,12 +170,3 @@ class CompactView(RowTable):
         super().resizeEvent(event)
         for number, column in enumerate(COLUMNS[:-1]):
             self.setColumnWidth(number, round(column.width * self.viewport().width()))
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
-            self._fit_rows()
-
-    def _fit_rows(self) -> None:
-        """Fit the row height to two lines of text."""
-        self.verticalHeader().setDefaultSectionSize(2 * self.fontMetrics().height() + _LEADING)

@@ -94,8 +94,14 @@ def test_card_of_active_alert(view: AlertsView, watched: AlertsRecorder, qtbot: 
     for text in ("GPU 1 · Temperature", "93 °C, at or above 90 °C", KINDS["temperature"].remedy):
         assert text in join_visible_texts(card)
     assert "acknowledged" not in join_visible_texts(card)
+    (remedy,) = (label for label in card.findChildren(QLabel) if label.text() == KINDS["temperature"].remedy)
+    view.resize(420, 800)
+    qtbot.waitUntil(lambda: remedy.height() >= 2 * remedy.fontMetrics().height())
     assert "No active alerts" not in join_visible_texts(view)
+    icons = [card.findChild(IconLabel).pixmap().toImage()]
     card.acknowledge.click()
+    icons.append(card.findChild(IconLabel).pixmap().toImage())
+    assert icons == [draw_icon(icon("warning", color)) for color in ("warning", "muted")]
     assert card.acknowledge.isHidden()
     assert f"since {clock(START + 1)} · acknowledged" in join_visible_texts(card)
     watched.feed(gpu(0, temperature_c=93.0, slowdown_c=90.0, xids=(Xid(START, 79),)))

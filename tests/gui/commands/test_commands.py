@@ -16,6 +16,7 @@ from gui.main_window import MainWindow
 from gui.pages import MONITOR
 from gui.run.header import EVALUATE, PREDICT
 from gui.run.use.view import CONVERT, UseView
+from gui.runs.remote_dialog import RemoteRunsDialog
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow
@@ -161,6 +162,19 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
     assert window.isFullScreen()
     window.acts.full_screen.trigger()
     assert not window.isFullScreen()
+
+
+def test_run_of_another_machine_opens_once_connected(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, followed, requests = write_run(8), window.workspace.followed, []
+    # This test emits the signals of the follower.
+    monkeypatch.setattr(followed, "follow", lambda name, run_id: requests.append((name, run_id)))
+    window.acts.open_remote.trigger()
+    window.findChild(RemoteRunsDialog).chosen.emit("tower", run.run_id)
+    assert (requests, window.message.text()) == ([("tower", run.run_id)], "Connecting to tower…")
+    followed.followed.emit(run)
+    assert (window.message.text(), window.workspace.session.run.path) == ("", run.path)
+    followed.failed.emit("The connection has ended.")
+    assert window.message.text() == "The connection has ended."
 
 
 def recent_titles(window: MainWindow) -> list[str]:

@@ -19,7 +19,7 @@ from engine.contract.job import Job, load_job, save_job
 from engine.contract.slurm import SlurmOptions
 from engine.system import paths
 from gui.commands import files as files_module
-from gui.commands import report
+from gui.commands import report, slurm
 from gui.commands.about import AboutDialog, find_license, list_packages, read_license_text
 from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
@@ -167,6 +167,7 @@ def test_report_of_command_is_shown_and_saved(
     )
     command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(command))
+    monkeypatch.setattr(report, "_REPORT_TIMEOUT_S", 20)
     dialog = show_widget(ReportDialog())
     assert not dialog.save.isEnabled()
     dialog.showMinimized()
@@ -342,6 +343,7 @@ def test_edited_script_is_submitted(
     dialog.discard.click()
     assert "--account=vision" in dialog.script.toPlainText()
     assert "# mine" not in dialog.script.toPlainText()
+    assert dialog.setup.isVisible()
     dialog.setup.setPlainText("module load cuda\n\nulimit -n")
     assert "\nmodule load cuda\nulimit -n\n" in dialog.script.toPlainText()
     assert "--job-name=timm-tf_efficientnet_lite0\n" in dialog.script.toPlainText()
@@ -371,6 +373,11 @@ def test_edited_script_is_submitted(
     assert "The form has errors." in dialog.problem.text()
     window.form.set_job(job)
     window.form.validate()
+    with monkeypatch.context() as patch, qtbot.capture_exceptions() as raised:
+        patch.setattr(slurm, "submit_new", lambda job, script, host: 1 / 0)
+        dialog.submit.click()
+        qtbot.waitUntil(lambda: bool(raised))
+    assert ("couldn't be submitted" in dialog.problem.text(), dialog.submit.isEnabled()) == (True, True)
     (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho 31\n")
     (tmp_path / "bin/sbatch").chmod(0o755)
     dialog.script.appendPlainText("# mine")

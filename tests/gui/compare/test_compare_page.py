@@ -19,6 +19,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, RunFinished, RunStarted, StepMetrics, Validation, Waiting
 from engine.runs.folder import RunFolder
 from gui.compare import page as page_module
+from gui.compare.legend import Legend
 from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
@@ -29,7 +30,7 @@ from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.painted import draw_icon
 from tests.support.plots import get_vertical_range
-from tests.support.widgets import OpenWindow, join_visible_texts
+from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 
 @pytest.fixture
@@ -101,6 +102,14 @@ def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePag
     assert count_points(page, "loss") == {}
     qtbot.mouseClick(page.legend.all, Qt.MouseButton.LeftButton)
     assert count_points(page, "loss") == {"1": 40, "2": 60}
+
+
+def test_legend_is_as_high_as_up_to_three_rows_of_runs(show_widget: ShowWidget) -> None:
+    legend, run, heights = show_widget(Legend(), 150, 300), load_run(make_run(4)), []
+    for series in range(5):
+        legend.add_run(dataclasses.replace(run, series=series))
+        heights.append(legend.sizeHint().height())
+    assert heights[0] < heights[1] < heights[2] <= heights[3] == heights[4] < 4 * heights[0]
 
 
 def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:

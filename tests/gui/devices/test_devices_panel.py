@@ -77,12 +77,22 @@ def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -
     assert max(row.height() for row in rows) <= 64
 
 
-def test_chosen_row_is_scrolled_into_view(show_widget: ShowWidget, qtbot: QtBot) -> None:
+def test_first_chosen_row_is_scrolled_into_view(show_widget: ShowWidget, qtbot: QtBot) -> None:
     panel = show_widget(DevicesPanel(DeviceHistory()), 290, 250)
-    show_snapshot(panel, snapshot(*(gpu(n, processes=held_by("anna", 1 << 30) if n < 7 else ()) for n in range(8))))
+    busy = [gpu(n, cuda_index=n, processes=held_by("anna", 1 << 30)) for n in range(7)]
+    show_snapshot(panel, snapshot(*busy, gpu(7, cuda_index=7)))
+    panel.set_hosts(("ws1",))
+    show_snapshot(panel, snapshot(gpu(0)), "ws1")
+
+    def list_sights() -> list[bool]:
+        """Return, for each checked row, whether it is completely visible."""
+        rows = [row for row in panel.findChildren(DeviceRow) if row.check.isChecked()]
+        return [row.visibleRegion().boundingRect().height() == row.height() for row in rows]
+
     assert panel.selection() == (UUIDS[7],)
-    row = next(row for row in panel.findChildren(DeviceRow) if row.check.isChecked())
-    qtbot.waitUntil(lambda: row.visibleRegion().boundingRect().height() == row.height())
+    qtbot.waitUntil(lambda: list_sights() == [True])
+    panel.set_selection(("ws1:cpu", UUIDS[0]))
+    qtbot.waitUntil(lambda: list_sights() == [True, False])
 
 
 def test_click_on_row_toggles_device(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:

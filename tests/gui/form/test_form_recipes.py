@@ -354,13 +354,14 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     dialog(inspected).name.setText("First")
     dialog(inspected).buttons.button(QDialogButtonBox.StandardButton.Save).click()
     inspected.validate()
-    editor.rename.trigger()
-    recipe_dialog = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
-    assert recipe_dialog.name.text() == "First"
-    assert not recipe_dialog.about.isVisible()
-    recipe_dialog.name.setText("Second")
-    recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
-    inspected.validate()
+    for before, after in (("First", "FIRST"), ("FIRST", "Second")):
+        editor.rename.trigger()
+        recipe_dialog = dialog(inspected)
+        assert recipe_dialog.name.text() == before
+        assert not recipe_dialog.about.isVisible()
+        recipe_dialog.name.setText(after)
+        recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+        inspected.validate()
     assert values(inspected, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()

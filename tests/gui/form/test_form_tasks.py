@@ -68,6 +68,7 @@ def test_inspection_repeats_when_its_inputs_change(form: JobForm, images: Path, 
         form.set_field("dataset", str(images / "nowhere"))
     assert blocker.args == [None]
     assert form.card.text() not in ("", text)
+    assert form.report is None
 
 
 def test_roads_reject_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:

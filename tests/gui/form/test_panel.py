@@ -199,6 +199,9 @@ def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbo
     qtbot.waitUntil(lambda: any(problem.field == "epochs" and problem.severity == "error" for problem in form.problems))
     assert not train.isEnabled()
     assert "Train further" in train.toolTip()
+    form.set_field("checkpoint_minutes", "often")
+    form.validate()
+    assert [problem.field for problem in form.problems].count("checkpoint_minutes") == 1
 
 
 def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:

@@ -50,6 +50,7 @@ def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) ->
     form.set_job(create_sample_job())
     form.set_field("dataset", str(masks))
     assert inspect_folder(form, qtbot).task == "classification"
+    assert form.is_inspecting
     assert (*model_and_task(form), form.field_value("encoder")) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert inspect_folder(form, qtbot).task == "segmentation"

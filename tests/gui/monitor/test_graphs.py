@@ -89,11 +89,15 @@ def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot)
 
 def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
     watching.deliver(full_gpu(0, cuda_index=None, utilization_percent=10.0))
-    plot = graphs(watching).plots["utilization_percent"]
+    view = graphs(watching)
+    plot, hidden = view.plots["utilization_percent"], view.plots["power_w"]
     qtbot.waitUntil(lambda: "GPU 0 10%" in plot.accessibleDescription())
+    view.checks["power_w"].click()
     watching.deliver(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
     qtbot.waitUntil(lambda: "GPU 5 20%" in plot.accessibleDescription())
     assert "GPU 0" not in plot.accessibleDescription()
+    view.checks["power_w"].click()
+    qtbot.waitUntil(lambda: hidden.accessibleDescription() == "Latest: GPU 5 512 W")
 
 
 def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Mig, Nvml, SnapshotRequest, device_key
@@ -269,6 +269,7 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."
     hosts.error_changed.emit("anna@ws2", hosts.errors["anna@ws2"])
     assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 can't be reached."}
+    assert [label.text() for label in dialog.findChildren(QLabel, "warning")] == [*dialog.states().values()]
     name = "Stop watching anna@ws2"
     remove = next(button for button in dialog.findChildren(QPushButton) if button.accessibleName() == name)
     remove.click()

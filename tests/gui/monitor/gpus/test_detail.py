@@ -14,6 +14,7 @@ from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
 from gui.monitor.toolbar import GPUS
 from gui.plots.view import PlotView
+from gui.style import theme
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu, read_texts
 from tests.support.painted import describe_painting
 from tests.support.widgets import join_visible_texts
@@ -95,7 +96,9 @@ def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     assert "Driver" not in texts["Identity"]
     detail = watching.page.gpus.detail
     assert detail.reset.isHidden()
-    assert all(table.isHidden() for table in (detail.processes, detail.instances, detail.links, detail.xids))
+    tables = (detail.processes, detail.instances, detail.links, detail.xids)
+    assert all(table.isHidden() for table in tables)
+    assert not {table.accessibleName() for table in tables} & {*join_visible_texts(detail).splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,9 @@ def test_detail_draws_the_lines_of_its_gpu_and_fits_its_width(watching: Watching
         detail.plot.redraw()
         colors.append(describe_painting(detail.plot.findChild(PlotView)))
     assert colors[0] == colors[2] != colors[1]
+    limits = [(limit.label, limit.color()) for limit in detail.plot.findChild(PlotView).annotations.thresholds]
+    scheme = theme.colors()
+    assert limits == [("shuts down 92 °C", scheme.error), ("slows down 87 °C", scheme.warning)]
     for width, count in ((1440, 4), (700, 2)):
         watching.page.resize(width, 780)
         cards = [card for card in detail.findChildren(QFrame, "card") if card.accessibleName() in GROUPS]

@@ -131,6 +131,9 @@ def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtB
     (active,) = (figure for figure in tile.figures.figures if figure.id == "sm_active_percent")
     assert active.color is not None
     assert active.color() == theme.device_color(tile.key)
+    tile.show_gpu(make_watched_gpu(full_gpu()), make_history(full_gpu()))
+    qtbot.waitUntil(lambda: "Utilization" in tile.plot.accessibleDescription())
+    assert "SM activity" not in tile.plot.accessibleDescription()
 
 
 def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:

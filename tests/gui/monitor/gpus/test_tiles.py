@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, GpuProcess, Xid
 from engine.gpus.quantities import BY_ID
-from gui.monitor.gpus.compact import COLUMNS, CompactModel
+from gui.monitor.gpus.compact import COLUMNS, CompactModel, CompactView
 from gui.monitor.gpus.tiles import GAP, MIN_HEIGHT, MIN_WIDTH, choose_column_count
 from gui.style import theme
 from gui.widgets.column_model import BAR_COLOR
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 from tests.support.painted import describe_painting
+from tests.support.widgets import ShowWidget
 
 
 def gpus(count: int) -> list[Gpu]:
@@ -84,6 +86,8 @@ def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
     widths = [table.columnWidth(column) for column in range(len(COLUMNS))]
     assert (widths[0], sum(widths)) == (round(0.16 * table.viewport().width()), table.viewport().width())
     assert "“41.0 of 141.0 GiB”" in describe_painting(table.viewport())
+    image, second = table.viewport().grab().toImage(), table.visualRect(table.model().index(1, 0))
+    assert image.pixelColor(second.left() + 1, second.center().y()) == QColor(theme.device_color(full_gpu(1).uuid))
     watching.page.resize(480, 780)
     watching.page.grab()
     painted = describe_painting(table.viewport())
@@ -127,7 +131,8 @@ def test_compact_row_has_short_texts_and_bars(styled: QApplication) -> None:
     bare = plain_gpu(utilization_percent=None, sm_active_percent=64.0, memory_total_bytes=None, power_limit_w=None)
     assert [column.filled(bare) for column in COLUMNS[1:4]] == [0.64, None, None]
     assert [column.text(make_watched_gpu(bare)) for column in COLUMNS[1:4]] == ["64%", "41.0 GiB", "512 W"]
-    assert COLUMNS[1].filled(full_gpu(utilization_percent=0.0)) == 0.0
+    idle = full_gpu(utilization_percent=0.0)
+    assert (COLUMNS[1].filled(idle), COLUMNS[1].text(make_watched_gpu(idle))) == (0.0, "0%")
     model = CompactModel()
     for silence, color in (("", theme.device_color(gpu.uuid)), ("no data", theme.colors().muted)):
         assert model.cell_data(make_watched_gpu(gpu, silence=silence), 1, BAR_COLOR) == color
@@ -204,3 +209,12 @@ def test_reset_energy_of_one_or_all(watching: Watching) -> None:
     assert received() == ["70.0 kJ", "0.0 kJ"]
     watching.page.bar.acts["energy"].trigger()
     assert received() == ["0.0 kJ", "0.0 kJ"]
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_compact_rows_have_two_lines_of_any_text_size(show_widget: ShowWidget) -> None:
+    table = show_widget(CompactView())
+    table.show_gpus([make_watched_gpu(full_gpu())])
+    for percent in (100, 200):
+        theme.choose("system", percent)
+        assert 2 <= table.rowHeight(0) / table.fontMetrics().height() < 3

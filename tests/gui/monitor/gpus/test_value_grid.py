@@ -49,6 +49,8 @@ def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:
     assert figures.visible_figures == FEW[: len(figures.visible_figures)]
     assert figures.height() == figures.row_height
     assert "Label 5 5 W" in figures.text()
+    figures.set_max_rows(len(FEW))
+    assert figures.visible_figures == FEW
 
 
 def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBot) -> None:
@@ -58,6 +60,8 @@ def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBo
     qtbot.waitUntil(lambda: figures.height() == 2 * figures.row_height)
     rows = [QPoint(5, 5), QPoint(figures.width() - 60, 5), QPoint(5, figures.row_height + 5)]
     assert [figure and figure.id for figure in map(figures.figure_at, rows)] == ["a", "b", "c"]
+    found = [figure and figure.id for figure in (figures.figure_at(QPoint(x, 5)) for x in range(figures.width()))]
+    assert found.index("b") == found.count("a") + GAP
     request_tool_tip(figures, rows[2])
     assert QToolTip.text().splitlines() == ["c 1,000,000,000 W", "Meaning of c"]
     request_tool_tip(figures, QPoint(5, figures.height()))
@@ -101,6 +105,17 @@ def test_grid_reserves_longest_form(place: QWidget) -> None:
     assert found.id == "b"
     before = figures.figure_at(QPoint(at - 2, 5))
     assert before is None or before.id == "a"
+
+
+def test_grid_follows_text_size(place: QWidget) -> None:
+    figures = put(ValueGrid(max_rows=1), place)
+    figures.show_figures(FEW)
+    usual, large = figures.font(), figures.font()
+    large.setPointSizeF(3 * usual.pointSizeF())
+    figures.setFont(large)
+    assert len(figures.visible_figures) < len(FEW)
+    figures.setFont(usual)
+    assert figures.visible_figures == FEW
 
 
 def test_grid_rearranges_changed_values(place: QWidget) -> None:
