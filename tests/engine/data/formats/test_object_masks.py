@@ -99,9 +99,9 @@ def test_read_voc_masks_ignores_lists_without_training_images(tmp_path: Path) ->
 def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -> None:
     colors = np.array([(5, 5, 5), (200, 10, 10), (10, 200, 10), (10, 10, 200)], np.uint8)
     for image in TRUTH.images:
-        image.save(tmp_path / f"JPEGImages/{image.name}.jpg")
-        save_mask(tmp_path / f"SegmentationClass/{image.name}.png", colors[image.draw_mask()])
-        save_mask(tmp_path / f"SegmentationObject/{image.name}.png", draw_object_numbers(image))
+        image.save(tmp_path / f"JPEGImages/deep/{image.name}.jpg")
+        save_mask(tmp_path / f"SegmentationClass/deep/{image.name}.png", colors[image.draw_mask()])
+        save_mask(tmp_path / f"SegmentationObject/deep/{image.name}.png", draw_object_numbers(image))
     content = read(voc_masks.FORMAT, tmp_path, "instances")
     assert content.classes == ("#050505", "#0a0ac8", "#0ac80a", "#c80a0a")
 

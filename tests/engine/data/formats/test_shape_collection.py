@@ -90,6 +90,8 @@ def test_read_json_bytes_converts_every_encoding(tmp_path: Path, encoding: str) 
     path.write_text('{"é": [NaN, "NaN", -Infinity]}', encoding)
     assert read_json_bytes(str(path)) == '{"é": [null, "NaN", null]}'.encode()
     assert sample_lists(str(path), ("é",), "é")["é"][1] == "NaN"
+    path.write_text("[Infinity]", encoding)
+    assert read_json_bytes(str(path)) == b"[null]"
 
 
 def test_read_json_bytes_counts_lines_over_all_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

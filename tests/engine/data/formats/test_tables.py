@@ -62,7 +62,7 @@ def records(*entries: object) -> str:
         ("a.json", records({"file": "a.png", "is": {"x": 1, "y": False}}), ["file x y", "a.png 1 0"]),
         ("a.json", records({"file": "a.png", "is": {"x": "1", "y": 2}, "n": None}), ["file is n", "a.png  "]),
         ("a.json", '{"labels": [["a.png", 3], ["b.png"], ["c.png", 4]]}', ["file labels", "a.png 3", "c.png 4"]),
-        ("a.json", '{"a.png": 3, "version": 7, "b.png": 4}', ["file labels", "a.png 3", "b.png 4"]),
+        ("a.json", '{\n "a.png": 3, "version": 7, "b.png": 4}', ["file labels", "a.png 3", "b.png 4"]),
         ("a.jsonl", '{"file": "a.png"}\n{torn\n\n{"file": "b.png"}\n', ["file", "a.png", "", "b.png"]),
     ],
 )

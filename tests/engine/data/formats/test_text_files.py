@@ -176,7 +176,7 @@ def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
 def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "a.jpg", "b.png", "c.png")
     pairs = {name: Pair(str(tmp_path / name), str(tmp_path / f"{name[0]}.txt")) for name in ("a.png", "a.jpg", "b.png")}
-    splits = {"train": [pairs["a.png"], pairs["a.jpg"], pairs["b.png"]], "val": [pairs["b.png"]]}
+    splits = {"train": [pairs[name] for name in ("a.png", "a.jpg", "b.png", "b.png")], "val": [pairs["b.png"]]}
     unused, repeated, shared = (each.message for each in check_pairs(Tree(str(tmp_path)), splits))
     (in_folder,) = check_pairs(Tree(str(touch(tmp_path, "x/d.png"))), {"train": [*pairs.values()][:1]})
     assert [len(each) > 1 for each in in_folder.message.rpartition(", in ")[2].split(", ")] == [True, True]
