@@ -365,6 +365,13 @@ def test_worker_receives_no_byte_after_its_specification() -> None:
         assert (_receive_line(channel), channel.recv(9)) == (b"{}\n", b"next")
 
 
+def test_listener_stays_open_only_in_the_agents_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_CONTEXT", Mock(Pipe=Mock(return_value=(Mock(), Mock()))))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent.Agent(make_request(tmp_path), MEET, listener, tmp_path / "socket")
+        assert listener.fileno() == -1
+
+
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "abandoned"])
 def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> None:
     folder = paths.make_private_folder(node_folder("run"))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from engine.contract.nodes import FromNode, NodeFailed, RunFile, file_sha256
 from engine.contract.protocol import Stop
 from engine.contract.worker import WorkerSpec
 from engine.machines import link as links
-from engine.machines.files import LAST, RESUME, FileTransfers
+from engine.machines.files import LAST, RESUME, FileTransfers, _send
 from engine.machines.link import NodeLink
 from engine.machines.remote_worker import RemoteWorker
 from engine.machines.transfer import Channel, FileConnection
@@ -203,6 +205,12 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
     assert "exist" in error or "directory" in error
     (pair.remote / "checkpoints").unlink()
     assert pair.run_transfer(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done)) == ""
+
+
+def test_file_without_confirmation_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "source.pt").touch()
+    connection: Any = SimpleNamespace(send=lambda *_: "", read=lambda: RunFile(path=LAST, problem="No space left"))
+    assert _send(connection, LAST, tmp_path / "source.pt", "") == "No space left"
 
 
 def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,12 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_pixels_of_a_class_form_one_mask() -> None:
+    plane = torch.tensor([[0, 2], [2, NO_CLASS]])
+    ((classes, masks),) = build("tiny_mask2former_pixels").split_by_class(plane[None])
+    assert (classes.tolist(), masks.tolist()) == ([0, 2], [[[1, 0], [0, 0]], [[0, 1], [1, 0]]])
+
+
 def test_points_of_the_matcher_depend_only_on_the_image() -> None:
     from engine.models.hugging_face.segmenters import MatcherByImage
 

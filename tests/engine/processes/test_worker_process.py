@@ -81,6 +81,8 @@ def test_forked_worker_is_ended_by_sigterm_that_its_parent_ignores(tmp_path: Pat
     worker = start_worker(tmp_path)
     signal.signal(signal.SIGTERM, before)
     try:
+        assert worker.channel is not None
+        assert not worker.channel.getblocking(), "a silent worker doesn't delay its parent"
         worker.send(SaveElsewhere(folder="f"))
         wait_until(lambda: bool(worker.receive()), "a message of the worker")
         worker.kill(hard=False)

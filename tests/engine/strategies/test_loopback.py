@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch.distributed as dist
 
 from engine.contract.job import Job
 from engine.contract.worker import BY_ENVIRONMENT
+from engine.strategies import distributed
 from engine.strategies.ddp import DataParallelProcesses
 from engine.strategies.distributed import LOOPBACK
 from engine.system import loopback
@@ -72,8 +75,16 @@ def test_setup_confines_only_local_runs_to_the_loopback_interface(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     place = str(tmp_path / rendezvous) if rendezvous == "file" else rendezvous
-    DataParallelProcesses(make_worker_spec(Job.from_fields(devices=("cpu",), strategy="ddp"), rendezvous=place)).setup()
+    strategy = DataParallelProcesses(
+        make_worker_spec(Job.from_fields(devices=("cpu",), strategy="ddp"), rendezvous=place)
+    )
+    strategy.setup()
     dist.destroy_process_group()
+    confine = Mock(return_value=nullcontext())
+    monkeypatch.setattr(distributed, "same_user_only", confine)
+    monkeypatch.setattr(distributed, "init_device_mesh", Mock())
+    strategy.create_mesh()
+    assert confine.called == (rendezvous == "file")
     found = os.environ.get("NCCL_SOCKET_IFNAME"), os.environ.get("NCCL_COMM_ID")
     assert found == ((LOOPBACK, None) if rendezvous == "file" else ("eth7", "10.0.0.1:5000"))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,8 +20,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from engine.contract.job import Job
+from engine.data.loading.base_loader import Batch
 from engine.optim.shards import PACKED_FOR, gather_shards, get_local_shard, pack_qkv
 from engine.strategies import STRATEGIES, gradients, rank_times, sharding
+from engine.strategies.base import ResolvedJob, StepResult
 from engine.strategies.collectives import Collectives
 from engine.strategies.gradients import match_strides
 from engine.strategies.layer_split import find_layer_pairs, shard_layer_pairs
@@ -129,6 +133,28 @@ def test_collectives_of_shards_are_timed(monkeypatch: pytest.MonkeyPatch, shape:
         timer.start()
         model(torch.ones(2, 4)).sum().backward()
         assert timer.stop().blocked_s == (1.0,) * (1 + len(shape))
+
+
+def test_gradients_are_reduced_with_the_last_part_of_a_batch() -> None:
+    job = Job.from_fields(strategy="ddp", devices=("cpu", "cpu"), accumulation=3)
+    strategy: Any = STRATEGIES["ddp"](make_worker_spec(job))
+    strategy.resolved_job, strategy.accumulation = ResolvedJob(job), 3
+    strategy.loss_divisor = lambda _batch: 6
+    is_reducing, reduced = [True], []
+
+    @contextmanager
+    def no_sync() -> Iterator[None]:
+        is_reducing.append(False)
+        yield
+        is_reducing.pop()
+
+    def forward_backward(chunk: Batch, _optimizer_step: object) -> StepResult:
+        reduced.append((len(chunk.targets), is_reducing[-1]))
+        return StepResult(None, None, None)
+
+    strategy.forward, strategy.forward_backward = SimpleNamespace(no_sync=no_sync), forward_backward
+    strategy.step(Batch(torch.zeros(6, 3), torch.zeros(6), global_size=6, wait_s=0.0), Mock())
+    assert reduced == [(2, False), (2, False), (2, True)]
 
 
 def test_sum_over_batch_counts_each_tensor_parallel_group_once(mesh: DeviceMesh) -> None:

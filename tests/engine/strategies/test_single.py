@@ -162,6 +162,22 @@ def test_blank_images_leave_the_random_numbers_of_the_gpu(monkeypatch: pytest.Mo
     strategy.run_blank_pass.assert_called_once()
 
 
+def test_evaluation_keeps_the_number_of_parts_that_fit() -> None:
+    class AtMostTwo(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(images))
+            if len(images) > 2:
+                raise torch.OutOfMemoryError("full")
+            return images.mean((2, 3))
+
+    job, objective, sizes = Job.from_fields(devices=("cpu",)), make_classification_objective(), list[int]()
+    strategy = STRATEGIES["single"](make_worker_spec(job))
+    strategy.wrap(AtMostTwo(), objective, (3, 8, 8), ResolvedJob(job))
+    batch = Batch(torch.zeros(4, 3, 8, 8), torch.zeros(4, dtype=torch.int64), global_size=4, wait_s=0.0)
+    assert strategy.evaluate([batch, batch], objective.create_metric(), lambda: False)
+    assert sizes == [4, 2, 2, 2, 2]
+
+
 @pytest.mark.parametrize(("strategy", "is_bound"), [("ddp", True), ("dp", False)])
 def test_worker_is_bound_to_the_cpus_near_its_gpu(
     monkeypatch: pytest.MonkeyPatch, strategy: str, is_bound: bool

@@ -157,7 +157,9 @@ def check_samples_and_errors(folder: str) -> int:
     Returns the number of samples that were loaded and compared.
     """
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
-    custom_job, this_process = job(Path(folder), extra=EXTRA), psutil.Process()
+    os.chdir(Path(folder).parent)
+    custom_job = job(Path(folder), extra=EXTRA, before="os.listdir(self.job.data.dataset)")
+    custom_job, this_process = custom_job.with_fields(dataset=Path(folder).name), psutil.Process()
     logged: list[str] = []
     with started_server(custom_job, logged) as processes:
         samples = load_task(custom_job).open_splits().train
