@@ -76,7 +76,6 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         all_outcomes,
         classes[detections],
         true_classes[not_ignored],
-        is_matched[not_ignored],
         overlaps[np.ix_(detections, not_ignored)],
     )
     is_correctable = _find_correctable(nearly_matched, scores[detections], is_matched[not_ignored])
@@ -89,9 +88,7 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
     return ImageErrors(rows, true_classes[not_ignored][is_missed])
 
 
-def _classify_errors(
-    outcomes: Floats, classes: Ints, true_classes: Ints, is_matched: Bools, overlaps: Floats
-) -> tuple[Ints, Ints]:
+def _classify_errors(outcomes: Floats, classes: Ints, true_classes: Ints, overlaps: Floats) -> tuple[Ints, Ints]:
     """Return the kind of error of each detection, and the object that it would match without the error.
 
     The kind is an index in `KINDS`, or `NO_ERROR`. The object is the index of the one that a localization or
@@ -101,7 +98,6 @@ def _classify_errors(
         outcomes: CORRECT, WRONG or LEFT_OUT for each of the d detections, at an IoU of 0.5.
         classes: Class of each detection, [d].
         true_classes: Class of each of the g objects that are not ignored.
-        is_matched: True for objects that a correct detection matches, [g].
         overlaps: Overlaps of the detections with the objects, [d, g].
     """
     if not len(true_classes):
@@ -114,7 +110,7 @@ def _classify_errors(
     conditions: dict[ErrorKind, Bools] = {
         "localization": (best_overlap >= BACKGROUND_IOU) & (best_overlap <= FOREGROUND_IOU),
         "classification": other_overlaps.max(1) >= FOREGROUND_IOU,
-        "duplicate": np.where(is_matched[None], class_overlaps, 0).max(1) >= FOREGROUND_IOU,
+        "duplicate": best_overlap > FOREGROUND_IOU,  # with a matched object, which otherwise would match it
         "background": overlaps.max(1) <= BACKGROUND_IOU,
     }
     kind_indices = [KINDS.index(kind) for kind in conditions]
