@@ -68,15 +68,11 @@ class DevicesDock(QObject):
         window.installEventFilter(self)
 
     def put_panel(self, panel: QWidget) -> None:
-        """Replace the placeholder with the devices panel."""
-        splitter, hidden = self._splitter, self.panel.isHidden()
-        state = splitter.saveState()
-        splitter.replaceWidget(splitter.indexOf(self.panel), panel)
+        """Replace the placeholder with the devices panel, which gets its size and is hidden if the placeholder was."""
+        self._splitter.replaceWidget(self._splitter.indexOf(self.panel), panel)
         self.panel.deleteLater()
         self.panel = panel
         theme.scale_with_text(panel.setMinimumWidth, _MIN_WIDTH)
-        panel.setHidden(hidden)
-        splitter.restoreState(state)  # also contains the sizes of hidden panels
 
     def restore(self) -> None:
         """Show or hide the panel as the user chose for the current page."""
