@@ -284,7 +284,7 @@ def view(styled: QApplication, qtbot: QtBot) -> SearchView:
     return created
 
 
-def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> None:
+def test_trials_are_described_and_sorted_by_each_column(view: SearchView, qtbot: QtBot) -> None:
     view.show_data(TWO)
     model = view.model
     texts = [[model.index(row, column).data() for column in range(model.columnCount())] for row in range(6)]
@@ -318,6 +318,9 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
     assert (model.columnCount(), model.columns[4].title) == (7, "Momentum")
     view.show_data(ONE)
     assert model.index(2, 0).data(Qt.ItemDataRole.AccessibleTextRole) == "13, the best"
+    with qtbot.waitSignal(model.dataChanged) as changed:
+        view.show_data(make_data(LOSS, trials=[*TRIALS[:3], structs.replace(TRIALS[3], seconds=8), *TRIALS[4:]]))
+    assert changed.args[0].row() == 3
     view.show_data(replace(ONE, search=structs.replace(ONE.search, confirm=0), trials=TRIALS[:1]))
     assert "Confirmed" not in [column.title for column in model.columns]
 

@@ -201,7 +201,13 @@ def test_log_reader_skips_unknown_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "plausible"),
-    [((1, 9999, 3), [1, 3]), ((1, 5, 6), [1, 5, 6]), ((1, 9), [1, 9]), ((1, 2, 1, 3), [1, 2, 3])],
+    [
+        ((1, 9999, 3), [1, 3]),
+        ((1, 5, 6), [1, 5, 6]),
+        ((1, 9), [1, 9]),
+        ((1, 2, 1, 3), [1, 2, 3]),
+        ((1, 5, 6, 3), [1, 5, 6]),
+    ],
 )
 def test_log_reader_drops_implausible_numbers(tmp_path: Path, numbers: tuple[int, ...], plausible: list[int]) -> None:
     (tmp_path / "log").write_bytes(b"".join(ENCODE.encode(LogLine(n=n, text="x")) + b"\n" for n in numbers))

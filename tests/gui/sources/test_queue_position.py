@@ -14,6 +14,7 @@ from gui.sources.run_queue import (
     describe_queue_position,
     put_back,
     read_queue_positions,
+    start_now,
     take_out,
 )
 from tests.gui.sources.devices.snapshots import UUIDS
@@ -90,6 +91,13 @@ def test_queue_reports_runs_that_it_cannot_change(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("gui.sources.run_queue.PATIENCE_S", 0.0)
     with pytest.raises(TimeoutError, match=f"{run.run_id} has not ended 0 s after the request"):
         take_out(str(supervise_here(run).path))
+
+
+def test_run_starts_with_its_changed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr("gui.sources.run_queue.start_supervisor", lambda run: started.append(run.job().value("start")))
+    start_now(str(write_run(8, "paused").path))
+    assert started == ["at_once"]
 
 
 def test_user_of_devices_is_run_or_use_of_its_model() -> None:

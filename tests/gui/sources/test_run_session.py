@@ -21,6 +21,7 @@ from engine.runs.notes import change_notes
 from engine.runs.queue import list_holders
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import format_state
+from gui.sources.run_link import LiveConnection
 from gui.sources.run_reader import PollResult, RunReader
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised
@@ -204,9 +205,11 @@ def test_session_late_client_sees_all_events(store: RunSession, qtbot: QtBot, su
 def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     supervised = start_supervised(supervise, "forever")
     store.open(supervised.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
+    connection = store.findChild(LiveConnection)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2 and connection.is_open)
     with qtbot.waitSignals([store.opened, store.changed]):
         store.close()
+    assert not connection.is_open
     assert (store.status.label, len(store.data.steps.loss)) == ("Idle", 0)
     with qtbot.assertNotEmitted(store.opened):
         store.close()
