@@ -36,13 +36,17 @@ def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
 @pytest.mark.parametrize("text_percent", [75, 100, 110, 150, 200])
 def test_fields_are_as_high_as_their_buttons(show_widget: ShowWidget, text_percent: int) -> None:
     theme.choose("system", text_percent)
-    page = QWidget()
+    page, line = QWidget(), QLineEdit()
     reset, find = create_reset_button(lambda: None, "Reset", "Reset"), tool_button(icon=icons.icon("find", "muted"))
-    page.setLayout(hbox(QLineEdit(), QSpinBox(), ComboBox(), reset, find))
+    page.setLayout(hbox(line, QSpinBox(), ComboBox(), reset, find))
     show_widget(page)
     kinds = (QLineEdit, QSpinBox, ComboBox, QToolButton)
     heights = {each.sizeHint().height() for each in page.children() if isinstance(each, kinds)}
     assert len(heights) == 1
+    width = line.width()
+    reset.hide()
+    QApplication.processEvents()
+    assert line.width() == width, "the button keeps its space"
 
 
 def test_note_of_a_stacked_field_does_not_move_editors(show_widget: ShowWidget) -> None:
