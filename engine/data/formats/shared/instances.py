@@ -348,7 +348,8 @@ class InstanceSplit:
         """Return a text that changes whenever the instances of any image change."""
         digest = hashlib.blake2b(digest_size=12)
         for source in self.sources:
-            digest.update(source.state())
+            state = source.state()
+            digest.update(b"%d " % len(state) + state)  # an outline may move to the next image
         return digest.hexdigest()
 
 

@@ -146,8 +146,9 @@ def test_state_of_a_split_changes_with_any_source(tmp_path: Path) -> None:
     masks = NumberedMasks([(path, 2)])
     states = [InstanceSplit(["a", "b"], [Outlines([], None), source]).state() for source in (masks, Outlines([], None))]
     states.append(InstanceSplit(["a", "b"], [Outlines([], None), NumberedMasks([(path, 3)])]).state())
+    states.append(InstanceSplit(["a", "b"], [masks, Outlines([], None)]).state())
     for name, side in (("a", 4), ("a", 9), ("b", 9)):
         path = save(tmp_path / name, [[1] * side] * 2)
         os.utime(path, ns=(5, 5))
         states.append(InstanceSplit(["a", "b"], [Outlines([], None), NumberedMasks([(path, 2)])]).state())
-    assert len(set(states)) == 6
+    assert len(set(states)) == 7

@@ -50,6 +50,7 @@ read_once = partial(read_formats.read_once, FORMAT)
         ("/data/upload/12/0123abcd-my%20cat.png", "images/0123abcd-my cat.png"),
         ("/data/upload/12/0123abcd-cat.png", "cat.png"),
         ("/data/local-files/?d=sets/pets/cat.png", "pets/cat.png"),
+        ("/data/local-files/?d=my%20cat.png", "my cat.png"),
         ("s3://bucket/key/cat.png", "cat.png"),
         ("https://example.org/files/cat.png?X-Amz-Date=1", "images/cat.png"),
         ("cat.png", "photos/cat.png"),
