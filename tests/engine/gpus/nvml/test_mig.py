@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.devices import Mig, SnapshotRequest
-from tests.engine.gpus.conftest import Start, has_gpus
+from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import GIB, NvmlStub, instance_uuid_of, make_gpu_profile, make_instance_profile, uuid_of
@@ -38,8 +38,9 @@ def test_mig_instance_without_answer_is_dropped(nvml_stub: NvmlStub, start_sampl
     removed = make_instance_profile(
         0, 1, memory_error=6
     )  # NVML_ERROR_NOT_FOUND, as of a handle whose instance was destroyed
-    nvml_stub.write([make_gpu_profile(0, mig=1, instances=[make_instance_profile(0, 0), removed])])
-    gpus = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
+    nvml_stub.write([make_gpu_profile(0, mig=1, instances=[make_instance_profile(0, 0, gpu_instance=0), removed])])
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    gpus = sampler.wait_for(lambda s: len(s.gpus) > 1 and s.gpus[1].sm_active_percent == 15).gpus
     assert [(gpu.uuid, gpu.lost) for gpu in gpus] == [(uuid_of(0), False), (instance_uuid_of(0, 0), False)]
 
 
