@@ -218,7 +218,9 @@ def test_wall_paints_marks_the_selection_and_missing_files(view: ModelView, data
     assert "“birch → cedar” text, “loss 2.20 · 78% sure” muted" in describe_painting(wall)
     columns = [wall.visualRect(wall.samples.index(row)).top() for row in range(COUNT)].count(items[0].top())
     assert 0 <= wall.viewport().width() - columns * items[0].width() < SIDE
-    assert items[0].width() >= SIDE + 2 * PAD
+    for width in (600, 700):
+        view.resize(width, 620)
+        assert wall.gridSize().width() >= SIDE + 2 * PAD
 
 
 def list_colors(image: QImage) -> set[str]:
