@@ -125,7 +125,7 @@ def test_pairs_by_folder_leaves_other_images_out(tmp_path: Path) -> None:
 
 
 def test_text_folders_takes_texts_of_images_only(tmp_path: Path) -> None:
-    touch(tmp_path, "a.png", "a.txt", "readme.txt", "list.txt", "labels/x.txt", "labels/classes.txt", "other/y.txt")
+    touch(tmp_path, "a.png", "a.txt", "readme.txt", "list.txt", "labels/x.txt", "labels/Classes.txt", "other/y.txt")
     assert find_text_folders(Tree(str(tmp_path)), frozenset({"classes.txt"})) == {"": ["a.txt"], "labels": ["x.txt"]}
 
 

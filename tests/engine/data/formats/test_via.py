@@ -109,6 +109,12 @@ def test_attributes_that_may_be_the_class_are_distinguished(
     assert found[0].kinds == ("boxes",)
 
 
+def test_project_with_outlines_and_rectangles_is_read_as_either(tmp_path: Path) -> None:
+    circle = {"name": "circle", "cx": 20, "cy": 30, "r": 8}
+    found = detect(FORMAT, write_regions(tmp_path, (RECT, {}), (circle, {})))
+    assert found[0].kinds == ("instances", "boxes")
+
+
 def test_the_most_frequent_attribute_comes_first(tmp_path: Path) -> None:
     attributes = [
         {"breed": "pug", "age": "3"},
