@@ -108,7 +108,9 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1))
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
     zoomed = group.range
-    assert page.header.newest.isVisible()
+    for view, is_visible in ((1, False), (0, True)):  # another view, and the curves
+        page.show_view(view)
+        assert page.header.newest.isVisible() is is_visible
     last = page.session.data.last_number
     write(run.events_file, [LogLine(time=page.session.data.last_time + 60, text="later")], first_n=last + 1)
     more = [event for event in write_run(200, None).events() if event.n > last]

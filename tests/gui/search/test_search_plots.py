@@ -141,6 +141,8 @@ def test_results_by_trial(qtbot: QtBot) -> None:
     }
     assert [values.tolist() for values in plot.selection.getData()] == [[13], [0.5]]
     assert (plot.selection.opts["symbol"], plot.selection.opts["pen"]) == ("o", None)
+    plot.select([])
+    assert plot.selection.getData() == (None, None)
     item = plot.items["points", 4]
     with qtbot.waitSignal(plot.picked) as picked:
         item.sigClicked.emit(item, item.points(), None)

@@ -108,11 +108,13 @@ def test_followed_run_without_supervisor_is_interrupted(followed: RunFollower, q
     assert ended.args == ["Following the run has ended unexpectedly. Open it again."]
 
 
-def test_file_fetch_transfers_missing_bytes(followed: RunFollower, qtbot: QtBot) -> None:
+def test_file_fetch_transfers_missing_bytes(followed: RunFollower, ssh: FakeSsh, qtbot: QtBot) -> None:
     run = write_run()
     best = run.checkpoints / "best.pt"
     best.write_bytes(os.urandom(5 << 20))
-    assert [each.run_id for each in list_remote_runs("ws1")] == [run.run_id]
+    put_host(Host(name="tower", destination="ws1"))
+    ssh.fail("tower", "ssh: Could not resolve hostname tower")
+    assert [each.run_id for each in list_remote_runs("tower")] == [run.run_id]
     assert [(each.path, each.size_bytes) for each in list_remote_files("ws1", run.run_id)] == [
         ("checkpoints/best.pt", 5 << 20)
     ]

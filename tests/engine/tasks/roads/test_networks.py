@@ -69,10 +69,11 @@ def test_networks_start_with_scores_near_zero() -> None:
 
 
 def test_initial_weights_depend_on_the_number_of_outputs() -> None:
-    model = nn.ModuleDict({"conv": nn.Conv2d(16, 256, 3), "score": nn.Conv2d(64, 256, 3)})
+    outputs = {"conv": 256, "score": 256, "_score_": 64}
+    model = nn.ModuleDict({name: nn.Conv2d(64, count, 3) for name, count in outputs.items()})
     initialize_weights(model)
     assert [module.weight.std().item() for module in model.values()] == pytest.approx(
-        [(2 / 9 / 256) ** 0.5, 0.01], rel=0.05
+        [(2 / 9 / 256) ** 0.5, 0.01, (2 / 9 / 64) ** 0.5], rel=0.05
     )
 
 
