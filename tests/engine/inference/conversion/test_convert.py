@@ -369,6 +369,26 @@ def test_failed_quantization_is_a_warning(
     assert abs(time.time() - result.created_at) < 600
 
 
+def test_onnx_file_that_differs_is_removed_with_its_weights(
+    trained: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = trained("classification")
+    module = load(of.run, "last").module
+    session = Mock(runtime="onnxruntime 1", side_effect=lambda batch: module(batch) + 1)
+
+    def write_onnx(path: Path, *_: object) -> list[Path]:
+        files = [path, path.with_name(f"{path.name}.data")]
+        for file in files:
+            file.touch()
+        return files
+
+    for name, replacement in (("OnnxSession", lambda _path: session), ("write_onnx", write_onnx)):
+        monkeypatch.setattr(onnx_file, name, replacement)
+    with pytest.raises(CannotLoad, match="outputs differ"):
+        convert_run(of, tmp_path / "out", "onnx", preprocessing=False)
+    assert not list((tmp_path / "out").glob("model*"))
+
+
 def test_unusable_quantization_has_a_reason_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "weight")
     ends = [

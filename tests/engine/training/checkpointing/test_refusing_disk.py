@@ -353,7 +353,13 @@ def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: p
     with pytest.raises(NotSavedElsewhere, match=r"1\.0 MiB free, and the state needs 4\.0 MiB"):
         save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), {"model": torch.ones(1 << 20)}, None)
     (tmp_path / "run").touch()
-    for folder, reason in (("here", "does not exist"), ("run", "is not a folder"), ("", "already contains run, which")):
-        path = tmp_path / folder if folder != "here" else Path(folder)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder, reason in (
+        (Path("here"), "does not exist"),
+        (tmp_path / "absent", "does not exist"),
+        (tmp_path / "run", "is not a folder"),
+        (tmp_path, "already contains run, which"),
+    ):
         with pytest.raises(NotSavedElsewhere, match=reason):
-            save_elsewhere(path, RunFolder(tmp_path / "absent/run"), Job(), last, best)
+            save_elsewhere(folder, RunFolder(tmp_path / "absent/run"), Job(), last, best)

@@ -119,7 +119,10 @@ def middle(pane: ImagePane) -> str:
 def test_predict_result_shows_the_drawing_of_each_row(
     result: PredictResult, predicted: Predicted, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    result.show_file(write(tmp_path, predicted))
+    file = write(tmp_path, predicted)
+    with open(file, "ab") as stream:
+        stream.write(b" " * (16 << 20))  # as large as with very many rows
+    result.show_file(file)
     qtbot.waitUntil(lambda: result.list.count() == 3)
     assert [result.list.item(row).text() for row in range(3)] == [
         "source.png: text 0",
