@@ -21,7 +21,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
-from gui.run.request_pages import FAILURE, FORM, RESULT
+from gui.run.request_pages import FAILURE, FORM, RESULT, WORKING
 from gui.run.use import live_prediction
 from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
@@ -55,7 +55,8 @@ def test_use_view_predicts_dropped_files(view: UseView, trained: TrainedRun, tmp
     assert form.threshold.isHidden()  # classification predicts the best class
     form.out.set_value(str(tmp_path / "out"))
     qtbot.mouseClick(form.start, Qt.MouseButton.LeftButton)
-    assert view.predict.is_working
+    drop_files(view, folder / "green")
+    assert (view.predict.is_working, view.predict.currentIndex()) == (True, WORKING)
     qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAILURE))
     assert view.predict.currentIndex() == RESULT, view.predict.failure.text()
     result = view.predict_result
