@@ -57,6 +57,7 @@ def main() -> int:
     recorded = read_recorded_tests() if options.recorded else {}
     faults = list(find_patches(options.patches or [FAULTS]))
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
+        os.chmod(folder, 0o755)  # some tests run as another user
         tree = copy_tree(Path(folder))
         preload()
         declared = sorted({test for fault in faults for test in read_declared_tests(fault)})
