@@ -101,6 +101,8 @@ def test_damaged_host_list_is_not_overwritten() -> None:
     assert (host("node1"), host("")) == (None, Host(name=""))
     put_host(Host(name="", address="10.0.0.7"))
     assert host("") == Host(name="", address="10.0.0.7")
+    assert [remove_host(name) for name in ("node2", "", "")] == [True, True, False]
+    assert hosts() == ()
     file = paths.home() / "hosts.toml"
     for damaged in ("host = 3", '[[host]]\nname = "-oProxyCommand=x"', "[["):
         file.write_text(damaged)

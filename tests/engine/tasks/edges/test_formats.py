@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from scipy import ndimage
 
 from engine.contract.dataset import DatasetReport
@@ -255,6 +255,11 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
     Image.fromarray(np.zeros((32, 32), np.uint16)).save(folder / "edges/train/002.png")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for name in ("images", "edges"):  # the edges of an image that programs show rotated are valid
+        with Image.open(folder / name / "train/003.png") as image:
+            image.crop((0, 0, 32, 20)).save(folder / name / "train/003.png", exif=exif if name == "images" else None)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     with pytest.raises(
         UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
