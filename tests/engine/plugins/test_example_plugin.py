@@ -136,8 +136,9 @@ def test_training_uses_all_parts_of_a_plugin(listed: Path) -> None:
     assert all(0 < event.measures["calibration_error"] < 1 for event in measured)
     assert "broken" not in (run.path / "events.jsonl").read_text()
 
-    refused = footplate("resume", "last", "--epochs", "3", "--option", "width=8")
+    refused = footplate("resume", "last", "--epochs", "3", "--option", "width=8", "--option", "stages=1")
     assert refused.code == 2
+    assert "--option stages: Stages can't be changed when resuming" in refused.err
     assert "--option width: Width can't be changed when resuming" in refused.err
     resumed = footplate("resume", "last", "--epochs", "3", "--option", "width=4")
     assert resumed.code == 0, resumed.err

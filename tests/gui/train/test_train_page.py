@@ -70,15 +70,19 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
     assert [tab.is_closable for tab in tabs.runs] == [True, False]
     tabs.close_run(working)
     assert tabs.count() == 3
-    other = write_run(8, name="other")
-    tabs.select_run(other)
-    tabs.show_runs(read(other, working, ended), None)
-    tabs.select_run(ended)
-    with qtbot.assertNotEmitted(tabs.job_chosen), qtbot.waitSignal(tabs.run_closed):
-        tabs.close_run(other)
-    assert tabs.current_run.run is ended
-    with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]), qtbot.assertNotEmitted(tabs.run_chosen):
-        tabs.close_run(ended)
+    left, middle, right = (write_run(8, name=name) for name in ("left", "middle", "right"))
+    for run in (left, middle, right):
+        tabs.select_run(run)
+    tabs.show_runs(read(right, middle, left, working, ended), None)
+    tabs.select_run(middle)
+    for run in (left, right):
+        with qtbot.assertNotEmitted(tabs.job_chosen), qtbot.waitSignal(tabs.run_closed):
+            tabs.close_run(run)
+        assert tabs.current_run.run is middle
+    for run in (middle, ended):
+        tabs.select_run(run)
+        with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]), qtbot.assertNotEmitted(tabs.run_chosen):
+            tabs.close_run(run)
     assert [tab.title for tab in tabs.runs] == ["working"]
 
 

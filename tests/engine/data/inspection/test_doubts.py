@@ -108,14 +108,16 @@ def make_box_split(files: list[Path], *labels: list[int]) -> BoxSplit:
         (("a.png", "a.bmp", "a.gif"), ([0], [0], [0]), True),
     ],
 )
-def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
+def test_images_of_one_name_are_reported_if_their_objects_are_equal(
     tmp_path: Path, names: tuple[str, ...], labels: tuple[list[int], ...], is_reported: bool
 ) -> None:
     files = [write_noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
-    split = make_box_split([write_noise(tmp_path / "first.png"), *files], [0], *labels)
-    found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
+    files.insert(0, write_noise(tmp_path / "first.png"))
+    outlines = [Outlines([(label, msgspec.Raw(b"[]"), False) for label in objects], None) for objects in ([0], *labels)]
     pairs = "; ".join(f"{names[0]} and {name}" for name in names[1:])
-    assert [f"({pairs})" in problem.message for problem in found] == [True] * is_reported
+    for split in (make_box_split(files, [0], *labels), InstanceSplit([*map(str, files)], outlines)):
+        found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
+        assert [f"({pairs})" in problem.message for problem in found] == [True] * is_reported
 
 
 # Spellings of classes
