@@ -5,18 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.events import ENCODE, AnyEvent, LogLine, PhaseChanged, RunFinished, RunStarted, Waiting
 from engine.contract.job import FIELDS, Job
+from engine.contract.options import list_options, option
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.index import mirror_folder
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
 from engine.system import paths
 from tests.gui.sources.written_runs import EPOCHS, append_events, write_run
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    width: Annotated[int, option("Width", "Channels.")] = 8
+    depth: Annotated[int, option("Depth", "Layers.")] = 1
+    heads: Annotated[int, option("Heads", "Heads.")] = 1
+    bias: Annotated[bool, option("Bias", "Whether there is one.")] = True
+    rate: Annotated[float, option("Rate", "Dropout.", resume=True)] = 0.1
 
 
 def register_supervisor(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
@@ -80,6 +91,19 @@ def test_resume_reports_all_problems() -> None:
     assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi", "val_fraction"]
     assert "a different training" in next(str(problem) for problem in problems if problem.field == "seed")
     assert run.job_file.read_bytes() == before
+
+
+def test_options_can_not_be_added_changed_or_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = load_catalogue()
+    model = shipped.model("resnet18")
+    assert model is not None
+    replaced = msgspec.structs.replace(model, options=list_options(Options))
+    monkeypatch.setattr(
+        "engine.runs.resume.load_catalogue", lambda: msgspec.structs.replace(shipped, models=(replaced,))
+    )
+    run = write_run(8, "stopped", options={"width": 4, "depth": 3, "rate": 0.5, "bias": False})
+    _, problems = job_to_resume(run, {"options": {"depth": 2, "heads": 2, "rate": 0.25, "bias": False}})
+    assert [problem.field for problem in problems] == ["options.depth", "options.heads", "options.width"]
 
 
 def test_run_of_another_machine_is_resumed_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -140,3 +141,8 @@ def test_file_fetch_transfers_missing_bytes(followed: RunFollower, ssh: FakeSsh,
     with qtbot.waitSignal(fetch.refused) as outside:
         fetch.start("ws1", "last", "../../hosts.toml")
     assert "is not a file of the run's folder" in outside.args[0]
+    shutil.rmtree(target.parent)
+    target.parent.write_text("a file")
+    with qtbot.waitSignal(fetch.refused) as refused:
+        fetch.start("ws1", "last", "checkpoints/best.pt")
+    assert "Not a directory" in refused.args[0]

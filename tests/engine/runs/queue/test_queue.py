@@ -295,9 +295,14 @@ def test_queue_is_private_to_user() -> None:
     assert (modes["mutex"], modes[slot.ticket_file.name]) == (0o600, 0o600)
 
 
-def test_cannot_queue_names_folder_that_is_a_file() -> None:
-    (paths.runtime_folder() / "queue").write_text("a file")
+def test_cannot_queue_names_the_cause() -> None:
+    folder = paths.runtime_folder() / "queue"
+    folder.write_text("a file")
     with pytest.raises(CannotQueue, match=r"File exists \(.*/queue\)"):
+        make_slot("one").poll()
+    folder.unlink()
+    (folder / "mutex").mkdir(parents=True)
+    with pytest.raises(CannotQueue, match=r"Is a directory \(.*/queue/mutex\)"):
         make_slot("one").poll()
 
 
