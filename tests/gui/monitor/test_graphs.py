@@ -29,14 +29,20 @@ def test_graphs_have_line_per_device(watching: Watching, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription())
 
 
-def test_graphs_offer_reported_quantities(watching: Watching) -> None:
-    watching.deliver(plain_gpu(0))
+def test_graphs_offer_reported_quantities(watching: Watching, qtbot: QtBot) -> None:
+    watching.deliver(plain_gpu(0, power_w=None))
     view = graphs(watching)
-    assert set(view.checks) == {"utilization_percent", "memory_used_bytes", "power_w", "temperature_c"}
+    assert set(view.checks) == {"utilization_percent", "memory_used_bytes", "temperature_c"}
     assert set(view.plots) == set(view.checks)
     watching.deliver(full_gpu(0), at=1)
     assert set(view.checks) == set(BY_ID)
     assert list(view.plots) != list(view.checks)
+
+    def positions() -> list[tuple[int, int]]:
+        return [(view.checks[name].y(), view.checks[name].x()) for name in BY_ID]
+
+    qtbot.waitUntil(lambda: len(set(positions())) == len(BY_ID))
+    assert positions() == sorted(positions())
 
 
 def test_graphs_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:

@@ -229,6 +229,10 @@ def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widg
     chooser.chosen.connect(rows.choose)
     chooser.model().moveRow(QModelIndex(), 0, QModelIndex(), 2)  # as dragging does
     assert rows.order[:2] == ["loss", "speed"]
+    chooser.setCurrentRow(1)
+    for _ in range(2):
+        QTest.keyClick(chooser, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    assert (rows.order.index("speed"), chooser.currentRow()) == (3, 3)
     rows.choose(rows.order, {"loss"})
     rows.set_visible_height(300)
     assert rows.plots["loss"].minimumHeight() == 414  # 46% of the window, since no second row needs space
