@@ -66,7 +66,9 @@ def test_killed_preloaders_pending_run_is_started(
 def test_preloader_may_answer_in_parts_and_until_it_is_closed(
     tmp_path: Path, started: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = f"printf rea; until [ -e {tmp_path}/gate ]; do sleep 0.02; done; echo dy; read -r folder; echo started 77 $folder"
+    wait_for_gate = f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done"
+    wait_for_close = "read -r nothing"  # it ends when no more requests can follow
+    script = f"printf rea; {wait_for_gate}; echo dy; read -r folder; {wait_for_close}; echo started 77 $folder"
     write_script(tmp_path / "python", script)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     preloader = Preloader()

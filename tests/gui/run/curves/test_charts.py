@@ -92,7 +92,10 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
     samples = (DeviceSample(device="cpu"), DeviceSample(device="GPU-a", power_w=300.0, temperature_c=60.0))
     started, *rest = events(job(devices=("GPU-a", "cpu")))
     late = (structs.replace(event, time=event.time + 50) if isinstance(event, Validation) else event for event in rest)
-    charts.show_data(make_run_data([started], late, [DevicesSampled(time=started.time + 9, samples=samples)]))
+    sampled = DevicesSampled(time=started.time + 9, samples=samples)
+    charts.show_data(make_run_data([started, sampled]))
+    assert charts.group.extent == (0.0, pytest.approx(9.0))
+    charts.show_data(make_run_data([started], late, [sampled]))
     assert not charts.devices["power_w"].isHidden()
     texts = [charts.devices[quantity].describe() for quantity in ("power_w", "temperature_c")]
     assert texts == ["Latest: H200 300 W", "Latest: H200 60 °C"]
