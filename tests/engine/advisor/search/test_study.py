@@ -80,6 +80,18 @@ def test_ask_is_reproducible(values: dict[str, object]) -> None:
         assert last.attrs["NSGAIISampler:generation"] > 1
 
 
+@pytest.mark.parametrize(("trials", "expected"), [(3, 4), (18, 6), (300, 10)])
+def test_tpe_starts_with_random_trials(trials: int, expected: int) -> None:
+    tpe, random = (make_small_search(trials=trials, sampler=sampler) for sampler in ("tpe", "random"))
+    known = [each for each in make_known_trials(tpe, 20) if each.row.state == "completed"]
+    random_counts = []
+    for count in range(len(known)):
+        settings = [Study(search, CATALOGUE).ask(known[:count], 20) for search in (tpe, random)]
+        if settings[0] == settings[1]:
+            random_counts.append(count)
+    assert random_counts == list(range(expected))
+
+
 def test_ask_records_ended_and_active_trials() -> None:
     search = make_small_search(trials=30)
     known = make_known_trials(search, 12)

@@ -178,6 +178,11 @@ def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_s
     assert (gpu.sm_active_percent, gpu.pcie.generation, gpu.mig_enabled) == (None, 4, None)
 
 
+def test_temperature_is_known_without_deprecated_function(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([make_gpu_profile(0, temperature_error=stubs.FUNCTION_NOT_FOUND, temperature_v=61)])
+    assert next(readings(nvml_stub)).gpus[0].temperature_c == 61
+
+
 def test_threshold_margins_become_temperatures(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     distances = {"temperature": 45, "margin": 45, "slowdown_tlimit": -2, "shutdown_tlimit": -5}
     profiles = [

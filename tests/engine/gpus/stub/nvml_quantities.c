@@ -1,11 +1,11 @@
 /* What each call tells of a GPU in a number or two.
  *
  * Keys: total, used, reserved (bytes), utilization, memory_busy, encoder, decoder, fan (percent), temperature,
- *   slowdown, shutdown, memory_max (degrees C), margin (degrees C to where clocks are lowered), power_mw,
+ *   temperature_v (of the function that replaces the deprecated one), slowdown, shutdown, memory_max (degrees C), margin (degrees C to where clocks are lowered), power_mw,
  *   power_limit_mw, management_limit_mw (set by the administrator), sm_clock, memory_clock, and those with _max (MHz), throttle (bits of
  *   NVML_CLOCKS_EVENT_REASON_*), pstate, compute_mode, persistence, ecc (0 or 1), pcie_generation, pcie_width, and those
  *   with _max, pcie_received_per_s, pcie_sent_per_s (bytes).
- * Errors: memory, utilization, encoder, decoder, temperature, thresholds, margin, power, power_limit, fan, clocks,
+ * Errors: memory, utilization, encoder, decoder, temperature, temperature_v, thresholds, margin, power, power_limit, fan, clocks,
  *   throttle, pstate, compute_mode, persistence, ecc_mode, pcie, pcie_throughput.
  */
 #include "cuda_state.h"
@@ -20,12 +20,13 @@ typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
 typedef struct { unsigned int gpu, memory; } nvmlUtilization_t;
 typedef struct { unsigned int version; int marginTemperature; } nvmlMarginTemperature_v1_t;
+typedef struct { unsigned int version; int sensorType, temperature; } nvmlTemperature_v1_t;
 #define VERSION(type, number) ((unsigned int)(sizeof(type) | ((number) << 24U)))
 
 const Key quantity_keys[] = {
     A_NUMBER(total), A_NUMBER(used), A_NUMBER(reserved), A_NUMBER(utilization), A_NUMBER(memory_busy),
     A_NUMBER(encoder), A_NUMBER(decoder), A_NUMBER(temperature), A_NUMBER(power_mw), A_NUMBER(power_limit_mw),
-    A_NUMBER(management_limit_mw),
+    A_NUMBER(management_limit_mw), A_NUMBER(temperature_v),
     A_NUMBER(slowdown), A_NUMBER(shutdown), A_NUMBER(memory_max), A_NUMBER(margin), A_NUMBER(fan), A_NUMBER(sm_clock),
     A_NUMBER(sm_clock_max), A_NUMBER(memory_clock), A_NUMBER(memory_clock_max), A_NUMBER(throttle), A_NUMBER(pstate),
     A_NUMBER(compute_mode), A_NUMBER(persistence), A_NUMBER(ecc), A_NUMBER(pcie_generation),
@@ -171,6 +172,15 @@ int nvmlDeviceGetMarginTemperature(Device *gpu, nvmlMarginTemperature_v1_t *to) 
     if (to->version != VERSION(nvmlMarginTemperature_v1_t, 1)) return ARGUMENT_VERSION_MISMATCH;
     int error = tells(gpu, "margin", gpu->margin, &margin);
     if (!error) to->marginTemperature = (int)margin;
+    return error;
+}
+
+int nvmlDeviceGetTemperatureV(Device *gpu, nvmlTemperature_v1_t *to) {
+    unsigned int celsius;
+    if (to->version != VERSION(nvmlTemperature_v1_t, 1)) return ARGUMENT_VERSION_MISMATCH;
+    if (to->sensorType) return INVALID_ARGUMENT;
+    int error = tells(gpu, "temperature_v", gpu->temperature_v, &celsius);
+    if (!error) to->temperature = (int)celsius;
     return error;
 }
 #endif

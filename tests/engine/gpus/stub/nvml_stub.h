@@ -63,7 +63,7 @@ struct Device {
     struct { char of[32]; int code; } errors[MAX_ERRORS];
     /* nvml_quantities.c. A long long is -1 unless the profile sets it, which is what a GPU does not tell. */
     long long total, used, reserved, utilization, memory_busy, encoder, decoder, temperature, power_mw, power_limit_mw;
-    long long management_limit_mw;
+    long long management_limit_mw, temperature_v;
     long long slowdown, shutdown, memory_max, margin, fan, sm_clock, sm_clock_max, memory_clock, memory_clock_max;
     long long throttle, pstate, compute_mode, persistence, ecc;
     long long pcie_generation, pcie_generation_max, pcie_width, pcie_width_max, pcie_received_per_s, pcie_sent_per_s;

@@ -191,6 +191,12 @@ def test_drawings_are_cached_and_problems_reported(
         with qtbot.waitSignal(drawings.failed) as failed:
             drawings.child.done.emit(str(file))
         assert text in str(failed.args[0][0])
+    other = SampleDrawing(number=6, truth_png="3.png", prediction_png="none.png")
+    file.write_bytes(msgspec.json.encode(SampleDrawings(samples=(other,))))
+    for show in (lambda: drawings.request([3]), lambda: drawings.child.done.emit(str(file))):
+        with qtbot.waitSignal(drawings.drawn) as drawn:
+            show()
+        assert drawn.args[0].sample.number == 3  # also after another sample has been drawn
     drawings.close_work()
 
 
