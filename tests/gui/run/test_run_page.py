@@ -268,9 +268,6 @@ def test_views_of_the_model_follow_run_and_devices(show: Open, qtbot: QtBot, tmp
     page.try_images(["a.PNG", "b.txt", "c.png"])
     assert use.tabs.currentIndex() == PREDICT_USE
     assert use.predict_form.paths() == ["a.PNG", "c.png"]
-    for view in (CURVES, PREDICT):
-        page.show_view(view)
-    assert page.views.currentWidget() is use
     page.header.remote.fetched.emit()
     qtbot.waitUntil(lambda: use.predict_form.paths() == [])
     for opened in (other, run):
