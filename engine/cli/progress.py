@@ -139,7 +139,7 @@ class ProgressDisplay:
                 return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
                 return _format_queue_position(event)
-            case PhaseChanged(phase="pausing" | "stopping" as phase):  # of the supervisor and then of the workers
+            case PhaseChanged(phase="pausing" | "stopping" as phase):  # sent by the supervisor, then by the workers
                 return "" if phase == self._phase else f"{phase.capitalize()}."
             case PhaseChanged(phase="fetching", detail=detail):
                 self._fetching = ()

@@ -110,7 +110,7 @@ def _classify_errors(outcomes: Floats, classes: Ints, true_classes: Ints, overla
     conditions: dict[ErrorKind, Bools] = {
         "localization": (best_overlap >= BACKGROUND_IOU) & (best_overlap <= FOREGROUND_IOU),
         "classification": other_overlaps.max(1) >= FOREGROUND_IOU,
-        "duplicate": best_overlap > FOREGROUND_IOU,  # with a matched object, which otherwise would match it
+        "duplicate": best_overlap > FOREGROUND_IOU,  # the object is matched, or else it would match this detection
         "background": overlaps.max(1) <= BACKGROUND_IOU,
     }
     kind_indices = [KINDS.index(kind) for kind in conditions]

@@ -87,7 +87,7 @@ class _LogText(QPlainTextEdit):
         super().__init__(readOnly=True)
         self._is_following = True
         bar = self.verticalScrollBar()
-        bar.actionTriggered.connect(self._on_scrolled_by_user)
+        bar.actionTriggered.connect(self._update_following)
         # When lines wrap differently, Qt keeps the topmost line in place instead of the last one.
         bar.valueChanged.connect(self._follow)
         bar.rangeChanged.connect(self._follow)
@@ -96,14 +96,15 @@ class _LogText(QPlainTextEdit):
         """Scroll to the end and stay there."""
         bar = self.verticalScrollBar()
         bar.setValue(bar.maximum())
-        self._on_scrolled_by_user()
+        self._update_following()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         self._is_following = False  # since some keys scroll without an action of the scroll bar
         super().keyPressEvent(event)
-        self._on_scrolled_by_user()
+        self._update_following()
 
-    def _on_scrolled_by_user(self) -> None:
+    def _update_following(self) -> None:
+        """Follow the end if the text is scrolled there."""
         bar = self.verticalScrollBar()
         self._is_following = bar.sliderPosition() >= bar.maximum()
         self.following_changed.emit(self._is_following)

@@ -157,10 +157,10 @@ def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget, monk
         assert facts.count(str(run.path)) == 1 + bool(kinds)  # the traceback, and the checkpoints
     urls: list[QUrl] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", urls.append)
-    for shown in (run, write_run(8)):
-        steps.show_run(shown, data)
+    for opened_run in (run, write_run(8)):
+        steps.show_run(opened_run, data)
         steps.open.click()
-        assert urls[-1].toLocalFile() == str(shown.path)
+        assert urls[-1].toLocalFile() == str(opened_run.path)
 
 
 def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_page_scroll_fits_its_current_page(show_widget: ShowWidget) -> None:
     assert sizes == [QSize(view.width() - bar, 300), QSize(400, view.height() - bar), view]
 
 
-def test_focus_scrolls_every_area_around_a_widget(show_widget: ShowWidget) -> None:
+def test_focus_scrolls_nested_areas_to_the_widget(show_widget: ShowWidget) -> None:
     page, button = QWidget(), QPushButton("Far")
     inner: QWidget = button
     for _ in range(2):

@@ -109,10 +109,10 @@ def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: 
     label.setText(f"{LONG[:20]} with another end")
     assert label.grab().toImage() == drawn, "the start is visible"
     label.setText(LONG)
-    for parent_tip, shown in ((f"{LONG}: help", f"{LONG}: help"), ("Another text", LONG), ("", LONG)):
+    for parent_tip, expected_tip in ((f"{LONG}: help", f"{LONG}: help"), ("Another text", LONG), ("", LONG)):
         page.setToolTip(parent_tip)
         request_tool_tip(label, QPoint(5, 5))
-        assert QToolTip.text() == shown
+        assert QToolTip.text() == expected_tip
         QToolTip.hideText()
     label.setToolTip("Something else")
     (fault,) = find_clipped_texts(page)

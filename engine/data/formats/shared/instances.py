@@ -349,7 +349,8 @@ class InstanceSplit:
         digest = hashlib.blake2b(digest_size=12)
         for source in self.sources:
             state = source.state()
-            digest.update(b"%d " % len(state) + state)  # an outline may move to the next image
+            # Without the lengths, the result would not change if an outline moved to the next image.
+            digest.update(b"%d " % len(state) + state)
         return digest.hexdigest()
 
 

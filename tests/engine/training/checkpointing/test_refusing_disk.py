@@ -315,9 +315,9 @@ def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Wor
     job = first.strategy.job.with_fields(resume_from=str(first.folder / "checkpoints/last.pt"), epochs=5)
     checkpoint = Checkpoint(job, ("a", "b"), first.strategy.model.state_dict(), first.strategy.collectives)
     second = make_worker()
-    begin = second.step.learning_rate
+    initial_rate = second.step.learning_rate
     checkpoint.restore(second.strategy, second.step, second.checkpointer, checkpoint.progress(STEPS))
-    assert second.step.learning_rate < begin, "the schedule continues at its position"
+    assert second.step.learning_rate < initial_rate, "the schedule continues at its position"
     known = second.checkpointer.best, second.checkpointer.best_epoch, second.checkpointer.writer.best_sha256
     stopping = [worker.checkpointer.stopping.state_dict() for worker in (first, second, make_worker())]
     assert stopping[0] == stopping[1] != stopping[2]

@@ -169,7 +169,7 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
 
 
-def test_late_image_of_another_sample_is_not_shown(
+def test_image_that_arrives_after_another_sample_is_opened_is_ignored(
     page: SamplesPage, dataset: Path, qtbot: QtBot, hold_calls: HoldCalls
 ) -> None:
     (dataset / "val/birch/1.png").unlink()
