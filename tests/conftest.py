@@ -66,7 +66,7 @@ FIRST = (
     "tests/gui/test_every_page.py",
     "tests/engine/tasks/test_task_folders.py",
 )
-"""Groups and files that take long. They run first, or else a single process would run the last of them."""
+"""Slow groups and files. They start first, so that none of them is still running when all others have ended."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0

@@ -93,7 +93,7 @@ def test_resume_reports_all_problems() -> None:
     assert run.job_file.read_bytes() == before
 
 
-def test_options_can_not_be_added_changed_or_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_cannot_be_added_changed_or_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = load_catalogue()
     model = shipped.model("resnet18")
     assert model is not None

@@ -108,7 +108,7 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1))
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
     zoomed = group.range
-    for view, is_visible in ((1, False), (0, True)):  # another view, and the curves
+    for view, is_visible in ((CLASSES, False), (CURVES, True)):
         page.show_view(view)
         assert page.header.newest.isVisible() is is_visible
     last = page.session.data.last_number

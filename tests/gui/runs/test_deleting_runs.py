@@ -148,7 +148,7 @@ def test_trash_bar_is_free_again_after_a_failure(show_widget: ShowWidget, qtbot:
 
     def fail(number: int) -> Trashed:
         called.append(number)
-        gate.wait()
+        gate.wait(20)
         raise PermissionError(13, "Permission denied")
 
     bar.start("1 run", fail, [1])

@@ -64,7 +64,7 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     both = make_search("both", 12, goals=2, running=2)
     with qtbot.waitSignal(page.source.listed):
         page.show()
-        qtbot.keyPress(page, Qt.Key.Key_Shift, Qt.KeyboardModifier.ShiftModifier)
+        qtbot.keyPress(page, Qt.Key.Key_Shift, Qt.KeyboardModifier.ShiftModifier)  # must not affect the selection
     qtbot.keyRelease(page, Qt.Key.Key_Shift)
     model = page.model
     texts = {row[0]: row[1:] for row in ([model.index(r, c).data() for c in range(6)] for r in range(2))}

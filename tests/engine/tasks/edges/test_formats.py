@@ -257,7 +257,7 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((32, 32), np.uint16)).save(folder / "edges/train/002.png")
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    for name in ("images", "edges"):  # the edges of an image that programs show rotated are valid
+    for name in ("images", "edges"):  # valid edges, in the stored orientation of their image
         with Image.open(folder / name / "train/003.png") as image:
             image.crop((0, 0, 32, 20)).save(folder / name / "train/003.png", exif=exif if name == "images" else None)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)

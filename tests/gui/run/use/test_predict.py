@@ -121,7 +121,7 @@ def test_predict_result_shows_the_drawing_of_each_row(
 ) -> None:
     file = write(tmp_path, predicted)
     with open(file, "ab") as stream:
-        stream.write(b" " * (16 << 20))  # as large as with very many rows
+        stream.write(b" " * (16 << 20))  # as large as a file with very many rows
     result.show_file(file)
     qtbot.waitUntil(lambda: result.list.count() == 3)
     assert [result.list.item(row).text() for row in range(3)] == [
