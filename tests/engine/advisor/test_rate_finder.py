@@ -137,7 +137,7 @@ def test_finder_reports_failed_training(
 
 
 class SimulatedSteps:
-    """Training steps that take `step_s` seconds each on `clock`. The loss falls by 0.01 per step, up to the step `divergence`."""
+    """Training steps of `step_s` seconds each on `clock`. The loss falls by 0.01 per step up to step `divergence`."""
 
     def __init__(self, clock: Clock, step_s: float, divergence: int) -> None:
         self.collectives = Collectives()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -15,7 +13,7 @@ from gui.sources.background import Background
 from gui.sources.devices.hosts import Hosts
 from gui.sources.remote_runs import QueryFailed
 from tests.gui.sources.written_runs import write_run
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import HoldCalls, ShowWidget
 
 
 def test_visible_dialog_follows_the_hosts(
@@ -70,17 +68,17 @@ def test_repeated_requests_list_each_run_once(
 
 
 def test_dialog_ignores_answers_of_other_hosts(
-    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, hold_calls: HoldCalls
 ) -> None:
-    run, gate = write_run(8).summary(), threading.Event()
+    run = write_run(8).summary()
 
     def list_remote_runs(name: str) -> list[RunSummary]:
         if name == "broken":
-            gate.wait()
             raise QueryFailed(f"{name} does not respond.")
         return [run] if name == "tower" else []
 
     monkeypatch.setattr(remote_dialog, "list_remote_runs", list_remote_runs)
+    gate = hold_calls(remote_dialog, "list_remote_runs", lambda name: name == "broken")
     dialog = show_widget(RemoteRunsDialog(Hosts()))
     assert dialog.state.text().startswith("Add a machine")
     assert not dialog.findChildren(Background)
@@ -98,7 +96,7 @@ def test_dialog_ignores_answers_of_other_hosts(
         assert dialog.state.text() == f"Asking {name}…"
         for other in ("tower", "broken", name):
             dialog.host.setCurrentText(other)
-        if name != "broken":  # whose error arrives late
+        if name != "broken":  # the answer of broken arrives after the others
             qtbot.waitUntil(lambda state=state: dialog.state.text() == state)
         gate.set()
         qtbot.waitUntil(lambda: not dialog.findChildren(Background))

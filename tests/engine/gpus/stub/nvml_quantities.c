@@ -1,12 +1,13 @@
 /* What each call tells of a GPU in a number or two.
  *
  * Keys: total, used, reserved (bytes), utilization, memory_busy, encoder, decoder, fan (percent), temperature,
- *   temperature_v (of the function that replaces the deprecated one), slowdown, shutdown, memory_max (degrees C), margin (degrees C to where clocks are lowered), power_mw,
- *   power_limit_mw, management_limit_mw (set by the administrator), sm_clock, memory_clock, and those with _max (MHz), throttle (bits of
+ *   temperature_v (of the function that replaces the deprecated one), slowdown, shutdown, memory_max (degrees C),
+ *   margin (degrees C to where clocks are lowered), power_mw, power_limit_mw, management_limit_mw (set by the
+ *   administrator), sm_clock, memory_clock, and those with _max (MHz), throttle (bits of
  *   NVML_CLOCKS_EVENT_REASON_*), pstate, compute_mode, persistence, ecc (0 or 1), pcie_generation, pcie_width, and those
  *   with _max, pcie_received_per_s, pcie_sent_per_s (bytes).
- * Errors: memory, utilization, encoder, decoder, temperature, temperature_v, thresholds, margin, power, power_limit, fan, clocks,
- *   throttle, pstate, compute_mode, persistence, ecc_mode, pcie, pcie_throughput.
+ * Errors: memory, utilization, encoder, decoder, temperature, temperature_v, thresholds, margin, power, power_limit,
+ *   fan, clocks, throttle, pstate, compute_mode, persistence, ecc_mode, pcie, pcie_throughput.
  */
 #include "cuda_state.h"
 #include "nvml_stub.h"

@@ -265,8 +265,10 @@ def test_weights_load_in_their_library(
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
     (compared,) = convert_run(of, tmp_path / "random", "safetensors").compared
     assert compared.compared_on == "random"
-    other = lambda _library, _folder: lambda inputs: inputs.new_zeros(len(inputs), len(result.classes))  # noqa: E731
-    monkeypatch.setattr("engine.inference.conversion.convert.make_library_runner", other)
+    monkeypatch.setattr(
+        "engine.inference.conversion.convert.make_library_runner",
+        lambda _library, _folder: lambda inputs: inputs.new_zeros(len(inputs), len(result.classes)),
+    )
     different = convert_run(of, tmp_path / "different", "safetensors")
     assert (different.compared, [each.field for each in different.problems]) == ((), ["dataset", "model"])
     assert f"import {library}" not in (tmp_path / "different/README.md").read_text()
